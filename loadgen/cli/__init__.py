@@ -1,0 +1,70 @@
+"""The `loadgen` command: finds the command's module, runs it, turns errors into one sentence and an exit code.
+
+Commands are imported only when they are named, so that `loadgen --help` stays fast. A command module has
+`add_arguments(parser)` and `run(args) -> int`; it parses, calls and prints, and holds no logic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from loadgen import __version__
+from loadgen.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, LoadgenError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    # name: (module, one line of help), in the order of `loadgen --help`
+    "demo": ("loadgen.cli.demo", "the whole way in one command, on a simulated endpoint"),
+    "run": ("loadgen.cli.run", "replay a trace or a corpus against an endpoint"),
+    "report": ("loadgen.cli.report", "rebuild the summary and the report of a run from its samples"),
+    "corpus": ("loadgen.cli.corpus", "build exact contexts from a git repository"),
+    "trace": ("loadgen.cli.trace", "synthesize, show, validate, import and export traces"),
+    "sim": ("loadgen.cli.sim", "serve a simulated endpoint with a tiered KV cache"),
+    "path": ("loadgen.cli.path", "print where a shipped file is"),
+}
+
+
+def _parser(selected: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="loadgen",
+        description="Load generator and trace replayer for agentic coding: does KV-cache offload help, for your agents, at the tail?",
+    )
+    parser.add_argument("--version", action="version", version=f"loadgen {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (module, summary) in COMMANDS.items():
+        sub = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        if name == selected:
+            importlib.import_module(module).add_arguments(sub)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code (`loadgen.errors` lists them)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if sys.platform == "win32":
+        print("loadgen: Windows is not supported; use Linux, macOS or WSL", file=sys.stderr)
+        return 2
+    selected = next((word for word in arguments if not word.startswith("-")), None)
+    args = _parser(selected).parse_args(arguments)
+    try:
+        return int(importlib.import_module(COMMANDS[args.command][0]).run(args))
+    except LoadgenError as error:
+        print(f"loadgen: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("loadgen: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # noqa: BLE001 - the last line of defence: a user never sees a traceback unasked
+        if os.environ.get("LOADGEN_DEBUG"):
+            raise
+        print(
+            f"loadgen: internal error: {type(error).__name__}: {error} (LOADGEN_DEBUG=1 shows where; please report it)",
+            file=sys.stderr,
+        )
+        return EXIT_INTERNAL
