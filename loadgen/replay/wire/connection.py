@@ -1,0 +1,405 @@
+"""One kept-alive connection: requests out, stamped answers in, all of it in callbacks of gevent's hub.
+
+The socket has one persistent watcher for reading, so that a chunk costs a callback and a read, not a wait, a
+timer and two greenlet switches; the calling greenlet sleeps until the exchange is over. Sends are gather writes
+of bounded size between which every other stream gets its turn.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Sequence
+from time import monotonic_ns
+from typing import Any
+
+from gevent import get_hub
+from gevent.hub import Waiter
+
+from loadgen.measure.sample import ErrorClass
+from loadgen.replay.wire.addresses import Address, forget, resolve
+from loadgen.replay.wire.channel import Channel, TlsChannel, Upload
+from loadgen.replay.wire.decoder import ResponseDecoder
+from loadgen.replay.wire.exchange import Exchange, Request, Timeouts
+from loadgen.replay.wire.target import Target
+
+_READ, _WRITE = 1, 2
+_NEVER = 1 << 62
+
+
+class Connection:
+    """One connection to one endpoint, for one request at a time. `headers` go with every request.
+
+    Nothing is retried: a connection that was found closed before a request is opened anew, and one that closes
+    under a request fails it, with `Exchange.stale` set where another attempt is reasonable.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        headers: Sequence[tuple[str, str]] = (),
+        tls_context: ssl.SSLContext | None = None,
+        connect_timeout_s: float = 10.0,
+        kernel_stamps: bool = True,
+    ) -> None:
+        self.target = target
+        self._fixed_headers = _header_lines(
+            (
+                ("Host", target.host_header),
+                ("Accept-Encoding", "identity"),
+                ("User-Agent", "loadgen"),
+                *headers,
+            )
+        )
+        self._secrets = [
+            value for name, value in headers if name.lower() in ("authorization", "x-api-key", "api-key")
+        ]
+        self._tls_context = tls_context
+        self._connect_timeout_ns = int(connect_timeout_s * 1e9)
+        self._kernel_stamps = kernel_stamps
+        self._loop: Any = get_hub().loop
+        self._channel: Channel | None = None
+        self._reader: Any = None
+        self._writer: Any = None
+        self._turn: _Turn | None = None
+
+    # for the calling greenlet
+
+    def exchange(self, request: Request, timeouts: Timeouts) -> Exchange:
+        """Send one request and return everything seen of it when it is over.
+
+        Blocks the calling greenlet only. What a server or the network does is in `Exchange.error`, never raised;
+        a greenlet that is killed here closes the connection.
+        """
+        if self._turn is not None:
+            raise RuntimeError("a connection carries one request at a time")
+        turn = self._turn = _Turn(request, timeouts, self._head(request))
+        try:
+            self._start(turn)
+            if not turn.over:
+                turn.waiter.get()
+        except BaseException:
+            self._drop()
+            raise
+        finally:
+            self._turn = None
+            turn.stop_timer()
+        if turn.crash is not None:
+            raise turn.crash
+        return turn.exchange
+
+    def abort(self) -> None:
+        """Cut the exchange that is under way, from any greenlet: the server sees the connection close."""
+        if self._turn is not None:
+            self._fail(self._turn, ErrorClass.CANCELLED, "cancelled by the client")
+
+    def close(self) -> None:
+        """Close the connection; an exchange under way ends as cancelled."""
+        self.abort()
+        self._drop()
+
+    # the course of an exchange
+
+    def _start(self, turn: _Turn) -> None:
+        exchange = turn.exchange
+        if self._channel is not None and not self._channel.quiet():
+            self._drop()  # closed while idle: servers do so after a few seconds, agents think longer
+        if self._channel is not None:
+            exchange.reused_conn = True
+            self._begin_send(turn)
+            return
+        try:
+            turn.addresses = resolve(self.target)
+        except OSError as error:
+            self._fail(
+                turn, ErrorClass.CONNECT, f"cannot resolve {self.target.host}: {error.strerror or error}"
+            )
+            return
+        if not turn.over:  # aborted while the name was looked up
+            turn.connect_began_ns = monotonic_ns()
+            self._connect_next(turn)
+
+    def _connect_next(self, turn: _Turn) -> None:
+        """Try the next address; fail the turn when there is none left."""
+        error: Exception | None = turn.connect_error
+        while turn.addresses:
+            family, where = turn.addresses.pop(0)
+            try:
+                if self.target.tls:
+                    context = self._tls_context or _default_context()
+                    self._channel = TlsChannel(
+                        (family, where),
+                        kernel_stamps=self._kernel_stamps,
+                        context=context,
+                        name=self.target.host,
+                    )
+                else:
+                    self._channel = Channel((family, where), kernel_stamps=self._kernel_stamps)
+            except OSError as refused:
+                error = refused
+                continue
+            self._reader = self._loop.io(self._channel.fd, _READ)
+            self._writer = self._loop.io(self._channel.fd, _WRITE)
+            self._writer.start(self._on_writable)
+            self._arm(turn)
+            return
+        forget(self.target)
+        words = getattr(error, "strerror", None) or str(error)
+        self._fail(turn, ErrorClass.CONNECT, f"cannot connect to {self.target}: {words}")
+
+    def _establish(self, turn: _Turn) -> None:
+        channel = self._channel
+        assert channel is not None
+        try:
+            done = channel.establish()
+        except OSError as error:  # ssl.SSLError is one
+            turn.connect_error = error
+            self._drop()
+            self._connect_next(turn)
+            return
+        if done:
+            turn.exchange.connect_ns = monotonic_ns() - turn.connect_began_ns
+            self._begin_send(turn)
+            return
+        if not self._reader.active:
+            self._reader.start(self._on_readable)
+        if channel.wants_write:
+            self._writer.start(self._on_writable)
+        else:
+            self._writer.stop()
+
+    def _begin_send(self, turn: _Turn) -> None:
+        if not self._reader.active:
+            self._reader.start(self._on_readable)
+        turn.exchange.send_ns = turn.paused_ns = monotonic_ns()
+        self._arm(turn)
+        self._push(turn)
+
+    def _push(self, turn: _Turn) -> None:
+        """Send one slice; the rest goes from `_on_writable`, after the other streams had their turn."""
+        channel = self._channel
+        assert channel is not None
+        turn.sending = True
+        try:
+            took_all = channel.send(turn.upload)
+        except OSError as error:  # an early answer (401, 413) may be waiting to be read
+            turn.send_error = error
+            turn.sending = False
+            self._writer.stop()
+            return
+        turn.paused_ns = monotonic_ns()
+        if not turn.upload.left and not channel.unsent:
+            turn.exchange.sent_ns = turn.paused_ns
+            turn.sending = False
+            self._writer.stop()
+            return
+        turn.kernel_full = not took_all
+        self._writer.start(self._on_writable)
+
+    # callbacks of the hub
+
+    def _on_writable(self) -> None:
+        turn = self._turn
+        if turn is None or turn.over:
+            self._writer.stop()
+            return
+        try:
+            if turn.exchange.send_ns == 0:
+                self._establish(turn)
+            elif turn.sending:
+                # After a full slice the socket stayed writable all the time; after a full kernel at least since
+                # this round of the loop began.
+                waited = time.time() - self._loop.now() if turn.kernel_full else 0.0
+                turn.exchange.client_delay_ns += (
+                    max(0, int(waited * 1e9)) if turn.kernel_full else monotonic_ns() - turn.paused_ns
+                )
+                self._push(turn)
+            else:
+                self._writer.stop()
+        except BaseException as error:  # noqa: BLE001 - raised again in the greenlet that waits
+            self._crash(turn, error)
+
+    def _on_readable(self) -> None:
+        turn = self._turn
+        if turn is None:  # idle: the server closed, or sent what nobody asked for
+            self._drop()
+            return
+        if turn.over:
+            return
+        try:
+            if turn.exchange.send_ns == 0:
+                self._establish(turn)
+            else:
+                self._read(turn)
+        except BaseException as error:  # noqa: BLE001 - raised again in the greenlet that waits
+            self._crash(turn, error)
+
+    def _read(self, turn: _Turn) -> None:
+        exchange = turn.exchange
+        waiting = exchange.first_token_ns is None
+        assert self._channel is not None
+        try:
+            found = self._channel.receive(waiting)
+        except OSError as error:
+            turn.decoder.interrupt(ErrorClass.RESET, f"the connection was reset: {error.strerror or error}")
+            self._finish(turn)
+            return
+        if found is None:
+            return
+        data, arrival_ns, now_ns = found
+        if not data:
+            turn.decoder.eof()
+            self._finish(turn)
+            return
+        stamped = arrival_ns is not None and arrival_ns >= exchange.send_ns  # else the wall clock was set
+        over = turn.decoder.feed(data, arrival_ns if stamped and arrival_ns is not None else now_ns, now_ns)
+        if waiting and exchange.first_token_ns is not None:
+            exchange.clock = "kernel" if stamped else "loop"
+            self._arm(turn)
+        if over:
+            self._finish(turn)
+
+    def _on_timer(self) -> None:
+        turn = self._turn
+        if turn is None or turn.over:
+            return
+        deadline, error, message = turn.deadline(self._connect_timeout_ns)
+        if deadline > monotonic_ns():
+            self._arm(turn)
+        elif error is ErrorClass.CONNECT:
+            self._fail(turn, error, f"cannot connect to {self.target}: {message}")
+        else:
+            turn.decoder.interrupt(error, message)
+            self._finish(turn)
+
+    def _arm(self, turn: _Turn) -> None:
+        """One timer a turn. It is set again when a deadline may have come nearer; one that moved away is seen when it fires."""
+        turn.stop_timer()
+        deadline = turn.deadline(self._connect_timeout_ns)[0]
+        if deadline < _NEVER:
+            turn.timer = self._loop.timer(max(0.0, (deadline - monotonic_ns()) / 1e9))
+            turn.timer.start(self._on_timer, update=True)
+
+    # the end of an exchange
+
+    def _fail(self, turn: _Turn, error: ErrorClass, message: str) -> None:
+        if not turn.over:
+            turn.exchange.fail(error, message)
+            self._finish(turn)
+
+    def _finish(self, turn: _Turn) -> None:
+        exchange, decoder = turn.exchange, turn.decoder
+        exchange.end_ns = monotonic_ns()
+        decoder.settle()
+        if exchange.error is not None:
+            exchange.stale = (
+                exchange.reused_conn and exchange.error is ErrorClass.RESET and not decoder.started
+            )
+            for secret in self._secrets:
+                exchange.message = (exchange.message or "").replace(secret, "[redacted]")
+        if exchange.error is ErrorClass.CANCELLED or exchange.sent_ns is None or not decoder.reusable:
+            self._drop()
+        turn.wake(self._loop)
+
+    def _crash(self, turn: _Turn, error: BaseException) -> None:
+        """An error of ours inside a callback: raise it in the greenlet that waits instead of letting it hang."""
+        turn.crash = error
+        self._drop()
+        turn.wake(self._loop)
+
+    def _drop(self) -> None:
+        if self._channel is None:
+            return
+        for watcher in (self._reader, self._writer):
+            watcher.stop()
+            watcher.close()
+        self._channel.close()
+        self._channel = self._reader = self._writer = None
+
+    def _head(self, request: Request) -> bytes:
+        length = sum(map(len, request.parts))
+        lines = (
+            f"{request.method} {self.target.path(request.path)} HTTP/1.1\r\n".encode("ascii")
+            + self._fixed_headers
+        )
+        if request.events is not None:
+            lines += b"Accept: text/event-stream\r\n"
+        if request.method != "GET":
+            lines += b"Content-Type: application/json\r\nContent-Length: %d\r\n" % length
+        return lines + _header_lines(request.headers) + b"\r\n"
+
+
+class _Turn:
+    """State of one exchange."""
+
+    def __init__(self, request: Request, timeouts: Timeouts, head: bytes) -> None:
+        self.exchange = Exchange()
+        events = request.events() if request.events is not None else None
+        self.decoder = ResponseDecoder(self.exchange, events, expects_usage=request.expects_usage)
+        self.upload = Upload((head, *request.parts))
+        self.waiter: Any = Waiter()
+        self.timer: Any = None
+        self.over = False
+        self.crash: BaseException | None = None
+        self.addresses: list[Address] = []
+        self.connect_began_ns = 0
+        self.connect_error: OSError | None = None
+        self.sending = False
+        self.send_error: OSError | None = None
+        self.kernel_full = False
+        self.paused_ns = 0
+        self._timeouts = timeouts
+        self._streams = events is not None
+
+    def deadline(self, connect_timeout_ns: int) -> tuple[int, ErrorClass, str]:
+        """The nearest deadline: monotonic ns, and what it means to pass it."""
+        exchange, limits = self.exchange, self._timeouts
+        if exchange.send_ns == 0:
+            at = self.connect_began_ns + connect_timeout_ns
+            return at, ErrorClass.CONNECT, f"no connection within {connect_timeout_ns / 1e9:g} s"
+        if exchange.first_token_ns is None:
+            limit, since, error = limits.first_token_s, exchange.send_ns, ErrorClass.TIMEOUT_FIRST_TOKEN
+            seen = "no answer at all" if exchange.headers_ns is None else "headers, but no token"
+            message = f"{seen} within {limit:g} s" if limit is not None else ""
+            if not self._streams:
+                limit = None
+        else:
+            limit, since, error = limits.stall_s, exchange.last_token_ns or 0, ErrorClass.TIMEOUT_STALL
+            message = f"nothing new for {limit:g} s" if limit is not None else ""
+        nearest = (since + int(limit * 1e9) if limit is not None else _NEVER, error, message)
+        if limits.total_s is not None:
+            at = exchange.send_ns + int(limits.total_s * 1e9)
+            if at < nearest[0]:
+                return at, error, f"not complete within {limits.total_s:g} s"
+        return nearest
+
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.stop()
+            self.timer.close()
+            self.timer = None
+
+    def wake(self, loop: Any) -> None:
+        """End the wait after the callbacks that are already due, so that their reads are not held up."""
+        if not self.over:
+            self.over = True
+            loop.run_callback(self.waiter.switch, None)
+
+
+_contexts: list[ssl.SSLContext] = []
+
+
+def _default_context() -> ssl.SSLContext:
+    """Made once: loading the certificates takes 50 ms."""
+    if not _contexts:
+        _contexts.append(ssl.create_default_context())
+    return _contexts[0]
+
+
+def _header_lines(headers: Sequence[tuple[str, str]]) -> bytes:
+    """Header lines as bytes. Raises ValueError for a name or value that would end the line."""
+    for name, value in headers:
+        if any(c in "\r\n\0" for c in name + value) or ":" in name or not name.strip():
+            raise ValueError(f"the header {name!r} cannot be sent")
+    return "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1")
