@@ -51,16 +51,16 @@ def rank(q: float, n: int) -> int:
 class Histogram:
     """Counts of one metric. `count` is the number of finite values, `n` counts the censored ones too."""
 
-    __slots__ = ("_counts", "_pending", "censored", "clipped", "max", "min", "sum")
+    __slots__ = ("_clipped", "_counts", "_max", "_min", "_pending", "_sum", "censored")
 
     def __init__(self) -> None:
         self._counts: Int64 | None = None
         self._pending = array("q")
         self.censored = 0
-        self.clipped = 0  # values outside [0, 1 h], recorded at the edge
-        self.sum = 0
-        self.min: int | None = None
-        self.max: int | None = None
+        self._clipped = 0
+        self._sum = 0
+        self._min: int | None = None
+        self._max: int | None = None
 
     def record(self, us: int) -> None:
         """Record one value in microseconds. About 0.1 µs; the counting is done in batches."""
@@ -73,13 +73,20 @@ class Histogram:
         if not us.size:
             return
         clipped = np.clip(us, 0, HIGHEST_US)
-        self.clipped += int(np.count_nonzero(clipped != us))
-        added = np.bincount(bucket_index(clipped), minlength=BUCKETS)
-        self._counts = added if self._counts is None else self._counts + added
-        low, high = int(clipped.min()), int(clipped.max())
-        self.sum += int(clipped.sum())
-        self.min = low if self.min is None else min(self.min, low)
-        self.max = high if self.max is None else max(self.max, high)
+        self._include(
+            np.bincount(bucket_index(clipped), minlength=BUCKETS),
+            low=int(clipped.min()),
+            high=int(clipped.max()),
+            total=int(clipped.sum()),
+            clipped=int(np.count_nonzero(clipped != us)),
+        )
+
+    def _include(self, counts: Int64, *, low: int, high: int, total: int, clipped: int) -> None:
+        self._counts = counts if self._counts is None else self._counts + counts
+        self._min = low if self._min is None else min(self._min, low)
+        self._max = high if self._max is None else max(self._max, high)
+        self._sum += total
+        self._clipped += clipped
 
     def _count_pending(self) -> None:
         if self._pending:
@@ -98,20 +105,37 @@ class Histogram:
         return int(self.counts.sum())
 
     @property
+    def sum(self) -> int:
+        self._count_pending()
+        return self._sum
+
+    @property
+    def min(self) -> int | None:
+        self._count_pending()
+        return self._min
+
+    @property
+    def max(self) -> int | None:
+        self._count_pending()
+        return self._max
+
+    @property
+    def clipped(self) -> int:
+        """Values outside [0, 1 h], which were recorded at the edge."""
+        self._count_pending()
+        return self._clipped
+
+    @property
     def n(self) -> int:
         return self.count + self.censored
 
     def add(self, other: Histogram) -> None:
         """Add another histogram's counts, extremes and censored turns."""
-        if other.count:
-            mine = self.counts
-            self._counts = mine + other.counts
-            assert other.min is not None and other.max is not None  # it has counts
-            self.min = other.min if self.min is None else min(self.min, other.min)
-            self.max = other.max if self.max is None else max(self.max, other.max)
-            self.sum += other.sum
+        low, high = other.min, other.max
+        if low is not None and high is not None:
+            self._count_pending()
+            self._include(other.counts, low=low, high=high, total=other.sum, clipped=other.clipped)
         self.censored += other.censored
-        self.clipped += other.clipped
 
     def mean_us(self) -> float | None:
         """Exact mean, or None when there is none: no value at all, or a censored turn (its value is unbounded)."""
@@ -201,12 +225,12 @@ class HistogramSet:
             metric, group, _ = key.split("|")
             prefix = key.removesuffix("buckets")
             index, counts = np.frombuffer(value, dtype="<i8").reshape(2, -1)
-            other = Histogram()
+            into = self._at(metric, group)
             if index.size:
-                other._counts = np.zeros(BUCKETS, dtype=np.int64)
-                other._counts[index] = counts
-                other.min, other.max = int(snapshot[prefix + "min"]), int(snapshot[prefix + "max"])
-            other.sum = int(snapshot[prefix + "sum"])
-            other.censored = int(snapshot[prefix + "censored"])
-            other.clipped = int(snapshot[prefix + "clipped"])
-            self._at(metric, group).add(other)
+                dense = np.zeros(BUCKETS, dtype=np.int64)
+                dense[index] = counts
+                low, high, total, clipped = (
+                    int(snapshot[prefix + name]) for name in ("min", "max", "sum", "clipped")
+                )
+                into._include(dense, low=low, high=high, total=total, clipped=clipped)
+            into.censored += int(snapshot[prefix + "censored"])

@@ -1,0 +1,145 @@
+"""Applies `validity` to a run: which reasons hold, with this run's numbers. All limits stand at the top."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from loadgen.measure.run import RunInfo
+from loadgen.report.client import Client
+from loadgen.report.columns import ABSENT, ERRORS, Turns
+from loadgen.report.validity import Code, Reason, from_incident, reason
+
+ERROR_LIMIT = 0.01  # share of turns; run.json's policy may say otherwise
+COALESCED_LIMIT = 0.01  # share of turns …
+COALESCED_EFFECT = 0.02  # … when the client's worst lag is more than this share of the median TTFT
+LOOP_LAG_LIMIT_MS = 50.0  # wall time, p99 of the worst interval
+SEND_LATE_MS = 50.0  # wall time; a turn later than this …
+SEND_LATE_LIMIT = 0.01  # … may be at most this share of turns (and one turn at least)
+SATURATED = 0.90  # of a core
+DRIFT_LIMIT = 0.001  # of a prompt's target, and at least 1 token
+
+
+def planned_gap(turns: Turns, info: RunInfo) -> tuple[int, int]:
+    """(sessions cut short or never started, turns never sent) against the plan."""
+    pairs = np.unique(turns.session.astype(np.int64) << 32 | turns.turn)
+    sent = np.bincount(pairs >> 32, minlength=len(turns.sessions))
+    by_session = dict(zip(turns.sessions, sent.tolist(), strict=True))
+    if not info.plan.turns_by_session:
+        missing = max(0, info.plan.turns - int(pairs.size))
+        return (1 if missing else 0), missing
+    gaps = [max(0, planned - by_session.get(name, 0)) for name, planned in info.plan.turns_by_session.items()]
+    return sum(gap > 0 for gap in gaps), sum(gaps)
+
+
+def reasons(turns: Turns, info: RunInfo, client: Client) -> list[Reason]:
+    """Every reason that holds, each code once, in the order of the checks."""
+    found: dict[str, Reason] = {}
+    for one in (*_run(turns, info), *_client(turns, info, client), *_server(turns, info)):
+        found.setdefault(one.code, one)
+    return list(found.values())
+
+
+def _run(turns: Turns, info: RunInfo) -> Iterator[Reason]:
+    for incident in info.incidents:
+        yield from_incident(incident.code, incident.detail)
+    if info.state == "running":
+        yield reason(Code.INTERRUPTED, "Its end was never recorded: it was killed, or is still under way.")
+    elif info.state != "finished":
+        yield reason(Code.INTERRUPTED)
+    if not len(turns):
+        yield reason(Code.NO_TURNS)
+        return
+    sessions, unsent = planned_gap(turns, info)
+    if unsent:
+        yield reason(
+            Code.SESSIONS_CUT, f"{unsent} of {info.plan.turns} turns were never sent (sessions: {sessions})."
+        )
+    failed = int(np.count_nonzero(~turns.ok))
+    limit = float(info.policy.get("error_limit", ERROR_LIMIT))
+    if failed > limit * len(turns):
+        by_class = np.bincount(turns.error[~turns.ok], minlength=len(ERRORS))
+        worst = ", ".join(
+            f"{ERRORS[code]} {by_class[code]}"
+            for code in np.argsort(-by_class, kind="stable")[:3]
+            if by_class[code]
+        )
+        yield reason(
+            Code.ERROR_LIMIT,
+            f"{failed} of {len(turns)} turns failed ({worst}); the limit is {limit:.3g} of them.",
+        )
+
+
+def _client(turns: Turns, info: RunInfo, client: Client) -> Iterator[Reason]:
+    if not client.observed:
+        yield reason(Code.CLIENT_UNOBSERVED)
+    silent = sorted(set(turns.workers) - set(client.rows)) if client.observed else []
+    if missing := sorted({*client.without_final(), *silent}):
+        yield reason(Code.MISSING_FINAL, f"Workers: {', '.join(missing)}.")
+    if busy := client.saturated(SATURATED):
+        yield reason(Code.CLIENT_SATURATED, f"Above {SATURATED:.0%} of a core: {', '.join(busy)}.")
+    lag = client.loop_lag_us()
+    if lag.p99 > LOOP_LAG_LIMIT_MS * 1000:
+        yield reason(
+            Code.LOOP_LAG, f"p99 {lag.p99 / 1000:.0f} ms, at most {LOOP_LAG_LIMIT_MS:.0f} ms is accepted."
+        )
+    if not len(turns):
+        return
+    late = int(np.count_nonzero(turns.client_delay_ns > SEND_LATE_MS * 1e6))
+    if late > max(1, SEND_LATE_LIMIT * len(turns)):
+        worst = float(turns.client_delay_ns.max()) / 1e6
+        yield reason(
+            Code.SEND_LATE,
+            f"{late} of {len(turns)} turns more than {SEND_LATE_MS:.0f} ms late, worst {worst:.0f} ms.",
+        )
+    coalesced = int(np.count_nonzero(turns.coalesced))
+    if coalesced > COALESCED_LIMIT * len(turns):
+        started = turns.first_token_ns != ABSENT
+        median_ns = (
+            float(np.median((turns.first_token_ns - turns.send_ns)[started])) if started.any() else 0.0
+        )
+        # A coalesced stamp is late by at most the time the loop was away. Where that is nothing beside the TTFT, the
+        # server or a proxy sent several tokens at once, and the client did not spoil the figure.
+        if not client.observed or lag.max * 1000 > COALESCED_EFFECT * median_ns:
+            yield reason(
+                Code.COALESCED,
+                f"{coalesced} of {len(turns)} turns; the loop was up to {lag.max / 1000:.1f} ms late.",
+            )
+
+
+def _server(turns: Turns, info: RunInfo) -> Iterator[Reason]:
+    ok = turns.ok
+    without = int(np.count_nonzero(ok & ((turns.prompt_tokens == ABSENT) | (turns.output_tokens == ABSENT))))
+    if without:
+        yield reason(Code.USAGE_MISSING, f"{without} of {len(turns)} turns.")
+    checked = ok & (turns.prompt_tokens != ABSENT) & (turns.target_tokens != ABSENT)
+    drift = np.where(checked, np.abs(turns.prompt_tokens - turns.target_tokens), 0)
+    off = drift > np.maximum(1, DRIFT_LIMIT * turns.target_tokens)
+    if off.any():
+        worst = int(np.argmax(drift))
+        yield reason(
+            Code.PROMPT_DRIFT,
+            f"{int(np.count_nonzero(off))} of {len(turns)} turns, worst: {int(turns.prompt_tokens[worst]):,} tokens "
+            f"where {int(turns.target_tokens[worst]):,} were planned.",
+        )
+    yield from _cold(turns, info)
+
+
+def _cold(turns: Turns, info: RunInfo) -> Iterator[Reason]:
+    """First turns must not hit more than the template's own prefix: `policy.cold_limit_tokens`, else the expected reuse."""
+    if info.policy.get("nonce", "unknown") in (None, False, "none", "off"):
+        return  # the run never claimed to be cold
+    first = turns.of_class("first") & turns.ok
+    limit = info.policy.get("cold_limit_tokens")
+    allowed = np.full(len(turns), int(limit)) if limit is not None else np.maximum(turns.expected_reuse, 0)
+    unknown = int(np.count_nonzero(first & (turns.cached_tokens == ABSENT)))
+    warm = first & (turns.cached_tokens > allowed)
+    if warm.any():
+        most = int(turns.cached_tokens[warm].max())
+        yield reason(
+            Code.COLD_NOT_PROVEN,
+            f"{int(np.count_nonzero(warm))} first turns hit the cache, with up to {most:,} tokens.",
+        )
+    elif unknown:
+        yield reason(Code.COLD_NOT_PROVEN, f"`cached_tokens` was absent on {unknown} first turns.")

@@ -1,0 +1,182 @@
+"""A run's samples as columns: 180 bytes a turn, so that a million turns fit where a million objects do not.
+
+Shapes: every array is [N], N turns in the order of the files. ABSENT stands for null. Stamps are nanoseconds of the
+worker's monotonic clock, moved by `wall_offset_ns` onto one axis (wall time) when run.json knows the worker's clock.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from loadgen.measure.journal import read_samples
+from loadgen.measure.run import RunInfo
+from loadgen.measure.sample import ErrorClass, Tiers, TurnClass
+
+ABSENT = -1
+CLASSES = tuple(kind.value for kind in TurnClass)
+ERRORS = tuple(kind.value for kind in ErrorClass)
+_DISTINCT_MESSAGES = 200
+
+Ints = npt.NDArray[np.signedinteger[Any]]
+Bools = npt.NDArray[np.bool_]
+
+
+class _Row(msgspec.Struct, kw_only=True):
+    """The fields of a sample that a report needs."""
+
+    session: str
+    turn: int
+    attempt: int = 1
+    klass: TurnClass = msgspec.field(name="class")
+    worker: str
+    intended_ns: int
+    send_ns: int
+    sent_ns: int | None = None
+    first_token_ns: int | None = None
+    last_token_ns: int | None = None
+    end_ns: int
+    clock: str
+    coalesced: bool = False
+    lag_ns: int | None = None
+    client_delay_ns: int = 0
+    prompt_tokens: int | None = None
+    target_tokens: int | None = None
+    expected_reuse: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    requested_tokens: int | None = None
+    first_event_tokens: int | None = None
+    max_gap_ns: int | None = None
+    burst: bool = False
+    error: ErrorClass | None = None
+    message: str | None = None
+    tiers: Tiers | None = None
+
+
+_STAMPS = ("intended_ns", "send_ns", "sent_ns", "first_token_ns", "last_token_ns", "end_ns")
+_DURATIONS = ("lag_ns", "client_delay_ns", "max_gap_ns")
+_TOKENS = (
+    "prompt_tokens",
+    "target_tokens",
+    "expected_reuse",
+    "cached_tokens",
+    "output_tokens",
+    "requested_tokens",
+    "first_event_tokens",
+)
+
+
+class Turns:
+    """The columns of one run. `session` and `worker` index `sessions` and `workers`; `error` indexes ERRORS or is ABSENT."""
+
+    intended_ns: Ints
+    send_ns: Ints
+    sent_ns: Ints
+    first_token_ns: Ints
+    last_token_ns: Ints
+    end_ns: Ints
+    lag_ns: Ints
+    client_delay_ns: Ints
+    max_gap_ns: Ints
+    prompt_tokens: Ints
+    target_tokens: Ints
+    expected_reuse: Ints
+    cached_tokens: Ints
+    output_tokens: Ints
+    requested_tokens: Ints
+    first_event_tokens: Ints
+    session: Ints
+    worker: Ints
+    turn: Ints
+    attempt: Ints
+    klass: Ints  # index into CLASSES
+    error: Ints
+    coalesced: Bools
+    burst: Bools
+    kernel_clock: Bools
+    tiers: (
+        Ints  # [N, 4]: compute, hbm, external, unknown; ABSENT in the first column where a turn has no source
+    )
+    sessions: list[str]
+    workers: list[str]
+    messages: Counter[tuple[str, str]]  # (error class, message): turns
+    truncated: int
+
+    def __len__(self) -> int:
+        return int(self.turn.size)
+
+    @property
+    def ok(self) -> Bools:
+        return np.asarray(self.error == ABSENT)
+
+    def of_class(self, name: str) -> Bools:
+        return np.asarray(self.klass == CLASSES.index(name))
+
+
+def load(run_dir: Path, info: RunInfo) -> Turns:
+    """Read all samples of a run. Raises InputError when there is none or a line is damaged."""
+    reader = read_samples(run_dir)
+    stamps = {name: array("q") for name in (*_STAMPS, *_DURATIONS)}
+    tokens = {name: array("i") for name in _TOKENS}
+    small = {name: array("i") for name in ("session", "worker", "turn")}
+    tiny = {name: array("b") for name in ("klass", "error", "coalesced", "burst", "kernel_clock", "attempt")}
+    tiers = array("i")
+    sessions: dict[str, int] = {}
+    workers: dict[str, int] = {}
+    offsets: list[int] = []
+    messages: Counter[tuple[str, str]] = Counter()
+    class_code = {kind: number for number, kind in enumerate(TurnClass)}
+    error_code = {kind: number for number, kind in enumerate(ErrorClass)}
+    stamp_columns = [(name, stamps[name].append) for name in _STAMPS]
+    other_columns = [
+        (name, column[name].append) for column in (stamps, tokens) for name in column if name not in _STAMPS
+    ]
+
+    for row in reader.decoded(_Row):
+        worker = workers.setdefault(row.worker, len(workers))
+        if worker == len(offsets):
+            clock = info.clocks.get(row.worker)
+            offsets.append(clock.wall_ns - clock.mono_ns if clock else 0)
+        offset = offsets[worker]
+        for name, append in stamp_columns:
+            value = getattr(row, name)
+            append(ABSENT if value is None else value + offset)
+        for name, append in other_columns:
+            value = getattr(row, name)
+            append(ABSENT if value is None else value)
+        small["session"].append(sessions.setdefault(row.session, len(sessions)))
+        small["worker"].append(worker)
+        small["turn"].append(row.turn)
+        tiny["attempt"].append(min(row.attempt, 127))
+        tiny["klass"].append(class_code[row.klass])
+        tiny["error"].append(ABSENT if row.error is None else error_code[row.error])
+        tiny["coalesced"].append(row.coalesced)
+        tiny["burst"].append(row.burst)
+        tiny["kernel_clock"].append(row.clock == "kernel")
+        if row.tiers is None:
+            tiers.extend((ABSENT, 0, 0, 0))
+        else:
+            tiers.extend((row.tiers.compute, row.tiers.hbm, row.tiers.external, row.tiers.unknown))
+        if row.error is not None:
+            cause = (row.error.value, (row.message or "")[:200])
+            messages[
+                cause if cause in messages or len(messages) < _DISTINCT_MESSAGES else (row.error.value, "…")
+            ] += 1
+
+    turns = Turns()
+    for kind, column in ((np.int64, stamps), (np.int32, tokens), (np.int32, small), (np.int8, tiny)):
+        for name, values in column.items():
+            setattr(turns, name, np.frombuffer(values, dtype=kind))
+    for name in ("coalesced", "burst", "kernel_clock"):
+        setattr(turns, name, getattr(turns, name).astype(np.bool_))
+    turns.tiers = np.frombuffer(tiers, dtype=np.int32).reshape(-1, 4)
+    turns.sessions, turns.workers = list(sessions), list(workers)
+    turns.messages, turns.truncated = messages, reader.truncated
+    return turns

@@ -1,0 +1,81 @@
+"""The terminal form: one table, arms side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from loadgen.report.pairing import differences
+from loadgen.report.rows import rows
+from loadgen.report.summary import Measured, measure, summary_of
+from loadgen.report.validity import Code, Reason, reason
+
+
+def render_arms(run_dirs: Sequence[Path], console: Console) -> list[Reason]:
+    """Measure the runs, print them side by side (the first is the base of the speed-ups) and what makes any of them invalid.
+
+    Returns the reasons, those of the comparison (`arms_differ`) included.
+    """
+    return print_table([measure(folder) for folder in run_dirs], console)
+
+
+def arms_differ(runs: Sequence[Measured]) -> list[Reason]:
+    """A reason for each run whose work is not the first one's."""
+    found = []
+    for other in runs[1:]:
+        if words := differences(runs[0].turns, other.turns):
+            found.append(reason(Code.ARMS_DIFFER, f"{runs[0].info.arm} against {other.info.arm}: {words}."))
+    return found
+
+
+def simulated(runs: Sequence[Measured]) -> str:
+    """The sentence that marks simulated runs, or nothing."""
+    marks = [
+        f"{run.info.endpoint.simulated or 'unnamed profile'} at {run.scale:g}× real time"
+        for run in runs
+        if run.info.endpoint.simulated or run.scale != 1
+    ]
+    if not marks:
+        return ""
+    return f"SIMULATED ({', '.join(dict.fromkeys(marks))}): the profile's numbers in the simulated machine's seconds, not evidence."
+
+
+def print_table(runs: Sequence[Measured], console: Console) -> list[Reason]:
+    """Print runs that are measured already. Speed-ups are withheld where the arms did not do the same work."""
+    summaries = [summary_of(run) for run in runs]
+    different = arms_differ(runs)
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    table.add_column("")
+    for summary in summaries:
+        table.add_column(escape(summary["arm"]), justify="right")
+    if len(runs) > 1 and not different:
+        for summary in summaries[1:]:
+            table.add_column(
+                "speed-up" if len(runs) == 2 else f"speed-up {escape(summary['arm'])}", justify="right"
+            )
+    section = ""
+    for row in rows(summaries):
+        if row.section != section:
+            section = row.section
+            table.add_section()
+        label = row.label if row.section in ("run", "rate", "turns") else f"{row.section}: {row.label}"
+        cells = [f"[red]{escape(cell)}[/red]" if cell == "INVALID" else escape(cell) for cell in row.cells]
+        table.add_row(label, *cells, *([] if different else row.speedups))
+    if mark := simulated(runs):
+        console.print(f"[bold yellow]{escape(mark)}[/bold yellow]")
+    console.print(table)
+    found = list(different)
+    for run in runs:
+        for one in run.reasons:
+            console.print(
+                f"[red]INVALID[/red] ({escape(run.info.arm)}): {escape(str(one))} [dim]{escape(one.remedy)}[/dim]"
+            )
+        found.extend(run.reasons)
+    for one in different:
+        console.print(f"[red]NOT COMPARABLE[/red]: {escape(str(one))} [dim]{escape(one.remedy)}[/dim]")
+    return found

@@ -1,0 +1,42 @@
+"""Writes what a report leaves in a run folder; each file appears whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from loadgen.errors import InputError
+from loadgen.measure.hlog import write_log
+from loadgen.report.html import page
+from loadgen.report.summary import SUMMARY_FILE, Measured, measure, summary_of
+
+REPORT_FILE = "report.html"
+LOG_FILE = "turns.hlog"
+
+
+def write_run(run_dir: Path) -> Measured:
+    """Measure a run folder and write its summary, HdrHistogram log and report."""
+    run = measure(run_dir)
+    put(
+        run_dir / SUMMARY_FILE,
+        msgspec.json.format(msgspec.json.encode(summary_of(run)), indent=1).decode() + "\n",
+    )
+    wall_ns = run.turns.intended_ns.min() if len(run.turns) else 0
+    length_ns = run.turns.end_ns.max() - wall_ns if len(run.turns) else 0
+    write_log(
+        run_dir / LOG_FILE, run.histograms, start_s=float(wall_ns) / 1e9, length_s=float(length_ns) / 1e9
+    )
+    put(run_dir / REPORT_FILE, page([run]))
+    return run
+
+
+def put(path: Path, text: str) -> None:
+    """Write a file through a temporary one beside it."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None

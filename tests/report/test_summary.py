@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from synthetic import OUTPUT, client_line, sweep
+
+from loadgen.errors import InputError
+from loadgen.measure.run import Incident, Plan, read_run
+from loadgen.measure.sample import ErrorClass, Sample
+from loadgen.report import build
+from loadgen.report.summary import summarize
+from loadgen.report.validity import Code, from_incident, reason
+
+MakeRun = Callable[..., Path]
+
+
+def codes(folder: Path) -> list[str]:
+    return [one["code"] for one in summarize(folder)["reasons"]]
+
+
+def edited(change: Callable[[Sample], None], **fields: object) -> list[Sample]:
+    """A sweep of 5 x 4 turns with something changed in each sample."""
+    samples = list(sweep(sessions=5, turns=4, **fields))  # type: ignore[arg-type]
+    for sample in samples:
+        change(sample)
+    return samples
+
+
+def test_keys_are_those_of_the_design(make_run: MakeRun) -> None:
+    summary = summarize(make_run(sweep()))
+    assert list(summary) == [
+        "protocol", "arm", "valid", "reasons", "total_s", "time_scale", "groups", "rate", "sessions", "tiers", "client",
+    ]  # fmt: skip
+    assert list(summary["groups"]) == ["all", "first", "reuse", "rebuilt"]
+    assert list(summary["groups"]["all"]) == [
+        "turns", "errors", "censored", "ttft_s", "ttft_intended_s", "upload_s", "tpot_s", "chunk_gap_s", "e2e_s",
+        "prompt_tokens", "cached_tokens", "expected_reuse", "output_tokens",
+    ]  # fmt: skip
+    assert list(summary["groups"]["all"]["ttft_s"]) == ["mean", "p50", "p90", "p95", "p99", "max"]
+    assert list(summary["rate"]) == ["output_tokens_s", "prompt_tokens_s", "turns_s", "goodput"]
+    assert list(summary["sessions"]) == ["n", "job_s", "stall_share", "cut"]
+    assert list(summary["tiers"]) == ["compute", "hbm", "external", "unknown"]
+    assert list(summary["client"]) == ["clock", "lag_s", "coalesced", "loop_lag_s"]
+
+
+def test_figures_of_a_known_sweep(make_run: MakeRun) -> None:
+    summary = summarize(make_run(sweep(first_s=26, reuse_s=6.6, hit=139_776)))
+    assert (summary["valid"], summary["reasons"]) == (True, [])
+    everything, first, reuse = (summary["groups"][name] for name in ("all", "first", "reuse"))
+    assert (everything["turns"], first["turns"], reuse["turns"]) == (50, 10, 40)
+    assert first["ttft_s"]["mean"] == pytest.approx(26.0045, abs=1e-6)
+    assert reuse["ttft_s"]["mean"] == pytest.approx(6.6045, abs=1e-6)
+    assert reuse["ttft_s"]["p50"] == pytest.approx(6.604, rel=1e-3)  # rank 20 of 40: the fifth session's
+    assert reuse["ttft_s"]["p90"] == pytest.approx(6.608, rel=1e-3)
+    assert reuse["ttft_s"]["max"] == pytest.approx(6.609)
+    assert reuse["ttft_s"]["p95"] is None  # 40 turns cannot support it
+    assert first["ttft_s"]["p90"] is None
+    assert everything["tpot_s"]["mean"] == pytest.approx(0.0145, abs=1e-6)
+    assert everything["output_tokens"] == 50 * OUTPUT
+    assert summary["tiers"] == {
+        "compute": everything["prompt_tokens"] - 40 * 139_776, "hbm": 0, "external": 40 * 139_776, "unknown": 0,
+    }  # fmt: skip
+    decode = 127 * 0.0145
+    assert summary["total_s"] == pytest.approx(10 * (26.0045 + decode) + 40 * (6.6045 + decode), abs=0.01)
+    assert summary["rate"]["output_tokens_s"] == pytest.approx(6400 / summary["total_s"])
+    assert summary["rate"]["goodput"] is None  # no SLO was declared
+    assert summary["sessions"]["n"] == 10
+    assert summary["client"]["loop_lag_s"] == {"p50": 1e-4, "p99": 9e-4, "max": 1.5e-3}
+
+
+def test_times_are_the_endpoints_seconds(make_run: MakeRun) -> None:
+    plain = summarize(make_run(sweep(), name="plain"))
+    fast = summarize(make_run(sweep(scale=20), name="fast", scale=20.0, simulated="blog"))
+    for name in ("mean", "p50", "p90", "max"):
+        assert fast["groups"]["reuse"]["ttft_s"][name] == pytest.approx(
+            plain["groups"]["reuse"]["ttft_s"][name], rel=1e-3
+        )
+    assert fast["total_s"] == pytest.approx(plain["total_s"], rel=1e-3)
+    assert fast["client"]["lag_s"] == plain["client"]["lag_s"]  # the client's own lag stays wall time
+
+
+def test_a_failed_turn_is_censored_never_dropped(make_run: MakeRun) -> None:
+    samples = list(sweep())
+    for sample in samples[-6:]:
+        sample.first_token_ns = sample.last_token_ns = sample.output_tokens = None
+        sample.error = ErrorClass.TIMEOUT_FIRST_TOKEN
+    summary = summarize(make_run(samples))
+    reuse = summary["groups"]["reuse"]
+    assert (reuse["turns"], reuse["errors"], reuse["censored"]) == (40, 6, 6)
+    assert reuse["ttft_s"]["mean"] is None
+    assert reuse["ttft_s"]["p50"] is not None
+    assert reuse["ttft_s"]["p90"] is None  # rank 36 of 40 falls on a censored turn
+    assert reuse["tpot_s"]["mean"] == pytest.approx(0.0145, abs=1e-6)
+    assert [one["code"] for one in summary["reasons"]] == ["error_limit"]
+    assert "timeout_first_token 6" in summary["reasons"][0]["detail"]
+
+
+def test_absent_cached_tokens_is_null_not_zero(make_run: MakeRun) -> None:
+    def forget(sample: Sample) -> None:
+        sample.cached_tokens = None
+
+    folder = make_run(edited(forget))
+    assert summarize(folder)["groups"]["all"]["cached_tokens"] is None
+    assert codes(folder) == ["cold_not_proven"]
+
+
+def test_turns_that_were_never_sent_withhold_total_and_rates(make_run: MakeRun) -> None:
+    folder = make_run(
+        list(sweep())[:-3], plan=Plan(sessions=10, turns=50, turns_by_session={f"s{k}": 5 for k in range(10)})
+    )
+    summary = summarize(folder)
+    assert summary["total_s"] is None
+    assert summary["rate"]["output_tokens_s"] is None
+    assert summary["sessions"]["cut"] == 3
+    assert codes(folder) == ["sessions_cut"]
+
+
+def test_truncated_sample_file_still_reports(make_run: MakeRun) -> None:
+    folder = make_run(sweep())
+    path = folder / "samples-w0.jsonl"
+    path.write_bytes(path.read_bytes()[:-30])
+    assert summarize(folder)["groups"]["all"]["turns"] == 49
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda s: setattr(s, "prompt_tokens", None), "usage_missing"),
+        (lambda s: setattr(s, "prompt_tokens", s.prompt_tokens + 500), "prompt_drift"),
+        (lambda s: setattr(s, "cached_tokens", 64), "cold_not_proven"),
+        (lambda s: setattr(s, "client_delay_ns", 80_000_000), "send_late"),
+    ],
+)
+def test_what_a_sample_shows(make_run: MakeRun, change: Callable[[Sample], None], expected: str) -> None:
+    assert expected in codes(make_run(edited(change)))
+
+
+def test_a_token_of_drift_is_accepted_and_a_declared_cold_limit_is_used(make_run: MakeRun) -> None:
+    def shift(sample: Sample) -> None:
+        assert sample.prompt_tokens is not None
+        sample.prompt_tokens += 1
+        sample.cached_tokens = 16
+
+    assert codes(make_run(edited(shift), policy={"cold_limit_tokens": 16})) == []
+
+
+def test_without_a_nonce_nothing_is_claimed_to_be_cold(make_run: MakeRun) -> None:
+    warm = edited(lambda s: setattr(s, "cached_tokens", 1000))
+    assert codes(make_run(warm, policy={"nonce": "none"})) == []
+
+
+@pytest.mark.parametrize(
+    ("client", "expected"),
+    [
+        ([], "client_unobserved"),
+        ([client_line(final=False)], "missing_final"),
+        ([client_line(cpu_share=0.97), client_line(cpu_share=0.99)], "client_saturated"),
+        ([client_line(loop_lag_us={"p50": 1, "p99": 70_000, "max": 80_000, "n": 200})], "loop_lag"),
+    ],
+)
+def test_what_the_client_shows(make_run: MakeRun, client: list[dict[str, object]], expected: str) -> None:
+    assert codes(make_run(sweep(), client=client)) == [expected]
+
+
+def test_coalesced_first_tokens_count_when_the_loop_was_late_enough_to_matter(make_run: MakeRun) -> None:
+    slow = [client_line(loop_lag_us={"p50": 1, "p99": 40_000, "max": 600_000, "n": 200})]
+    samples = edited(lambda s: setattr(s, "coalesced", True))
+    assert codes(make_run(samples, name="late", client=slow)) == ["coalesced_first_tokens"]
+    assert codes(make_run(samples, name="punctual")) == []
+    assert summarize(make_run(samples, name="again"))["client"]["coalesced"] == 20
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"), [("running", "interrupted"), ("interrupted", "interrupted"), ("finished", None)]
+)
+def test_states(make_run: MakeRun, state: str, expected: str | None) -> None:
+    assert codes(make_run(sweep(), state=state)) == ([expected] if expected else [])
+
+
+def test_incidents_become_reasons_even_unknown_ones(make_run: MakeRun) -> None:
+    folder = make_run(
+        sweep(), incidents=[Incident(code="lost_worker", detail="w3"), Incident(code="odd", detail="x")]
+    )
+    assert codes(folder) == ["lost_worker", "odd"]
+
+
+def test_every_code_has_a_sentence_and_a_remedy() -> None:
+    for code in Code:
+        one = reason(code)
+        assert one.sentence.endswith(".")
+        assert one.remedy.endswith(".")
+    assert from_incident("lost_worker", "w1").sentence == reason(Code.LOST_WORKER).sentence
+
+
+def test_build_leaves_everything_and_can_be_repeated(make_run: MakeRun) -> None:
+    folder = make_run(sweep())
+    build(folder)
+    names = {path.name for path in folder.iterdir()}
+    assert {"summary.json", "report.html", "turns.hlog"} <= names
+    assert not [name for name in names if name.endswith(".tmp")]
+    before = {name: (folder / name).read_bytes() for name in ("summary.json", "report.html", "turns.hlog")}
+    for name in before:
+        (folder / name).unlink()
+    build(folder)
+    assert before == {name: (folder / name).read_bytes() for name in before}
+    assert json.loads(before["summary.json"]) == json.loads(msgspec.json.encode(summarize(folder)))
+    assert read_run(folder).run == "run"
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a run folder"):
+        build(tmp_path)
