@@ -59,6 +59,7 @@ class Api(Protocol):
 
     NAME: str
     PATH: str
+    FORCES_LENGTH: bool  # whether the output's length can be forced
 
     def message(self, message: Mapping[str, Any]) -> bytes: ...
 

@@ -23,6 +23,7 @@ from loadgen.replay.wire.exchange import Usage
 
 NAME = "chat"
 PATH = "/v1/chat/completions"
+FORCES_LENGTH = True
 
 
 def message(message: Mapping[str, Any]) -> bytes:
@@ -61,40 +62,49 @@ def sampling(output: Output, *, limit: str) -> dict[str, Any]:
     return fields | dict(output.extra)
 
 
-def usage_of(found: Mapping[str, Any]) -> Usage:
-    """Usage of chat and text completions. Raises BadEventError for impossible counts."""
-    return checked(
-        Usage(
-            prompt_tokens=count(found, "prompt_tokens"),
-            cached_tokens=detail(found, "prompt_tokens_details", "cached_tokens"),
-            output_tokens=count(found, "completion_tokens"),
-            reasoning_tokens=detail(found, "completion_tokens_details", "reasoning_tokens"),
-            raw=dict(found),
+class StepUsage:
+    """Usage of chat and text completions, which a server may send once or with every chunk."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen = 0  # output tokens so far
+
+    def add(self, found: Any) -> tuple[Usage, int | None]:
+        """The usage, and the output tokens since the last one. Raises BadEventError for impossible counts."""
+        if not isinstance(found, dict):
+            raise BadEventError("usage is not an object")
+        usage = checked(
+            Usage(
+                prompt_tokens=count(found, "prompt_tokens"),
+                cached_tokens=detail(found, "prompt_tokens_details", "cached_tokens"),
+                output_tokens=count(found, "completion_tokens"),
+                reasoning_tokens=detail(found, "completion_tokens_details", "reasoning_tokens"),
+                raw=dict(found),
+            )
         )
-    )
+        if usage.output_tokens is None:
+            return usage, None
+        step, self._seen = usage.output_tokens - self._seen, usage.output_tokens
+        return usage, step
 
 
 class Events(EventReader):
     """Chunks of one chat completion. Only the first choice counts: this client asks for one."""
 
-    __slots__ = ("_seen_tokens",)
+    __slots__ = ("_usage",)
 
     def __init__(self, *, collect: bool = False) -> None:
         super().__init__(collect=collect)
-        self._seen_tokens = 0  # completion tokens so far, where every chunk carries usage
+        self._usage = StepUsage()
 
     def read(self, event: dict[str, Any]) -> int:
         if event.get("error"):
             self.failure = error_text(event["error"])
             return NOTHING
-        tokens: int | None = None
+        tokens = None
         if found := event.get("usage"):
-            if not isinstance(found, dict):
-                raise BadEventError("usage is not an object")
-            self.usage = usage_of(found)
-            if self.usage.output_tokens is not None:
-                tokens = self.usage.output_tokens - self._seen_tokens
-                self._seen_tokens = self.usage.output_tokens
+            self.usage, tokens = self._usage.add(found)
         choices = event.get("choices")
         if not choices:
             return NOTHING
@@ -127,6 +137,14 @@ class Events(EventReader):
             answer.token_ids += ids
         for call in calls or ():
             add_tool_call(answer.tool_calls, call)
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """A message's text; the text parts of a list of parts, joined."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return "".join(part.get("text", "") for part in content if isinstance(part, dict))
+    return content or ""
 
 
 def add_tool_call(calls: list[dict[str, Any]], part: Mapping[str, Any]) -> None:

@@ -43,7 +43,7 @@ def _words(body: bytes) -> str:
     if isinstance(found, dict):
         for key in ("error", "detail", "message"):
             if found.get(key):
-                return error_text(found[key])[:300]
+                return " ".join(error_text(found[key]).split())[:300]
     return str(found)[:300]
 
 
