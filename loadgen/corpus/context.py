@@ -48,11 +48,15 @@ def load_set(folder: Path) -> ContextSet:
     try:
         found = msgspec.json.decode(path.read_bytes(), type=ContextSet)
     except FileNotFoundError:
-        raise InputError(f"{folder} holds no {MANIFEST}; build contexts with `loadgen corpus build … -o {folder}`") from None
+        raise InputError(
+            f"{folder} holds no {MANIFEST}; build contexts with `loadgen corpus build … -o {folder}`"
+        ) from None
     except msgspec.DecodeError as error:
         raise InputError(f"{path} cannot be read ({error}); build the contexts again") from None
     for context in found.contexts:
         text = folder / context.file
         if not text.is_file() or text.stat().st_size != context.bytes:
-            raise InputError(f"{text} is missing or has another size than {path} says; build the contexts again")
+            raise InputError(
+                f"{text} is missing or has another size than {path} says; build the contexts again"
+            )
     return found

@@ -1,0 +1,125 @@
+"""Files of a git repository at one commit, through GitPython's persistent `git cat-file`.
+
+The only module that imports GitPython, which raises where no git is installed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loadgen.corpus.source import Entry, without_credentials
+from loadgen.errors import InputError
+
+if TYPE_CHECKING:
+    import git
+
+# Reading never goes to a network: an object that a partial clone lacks is counted as missing, and no remote helper starts.
+_OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+
+
+def gitpython() -> Any:
+    """The `git` module. Raises InputError when no git program is installed."""
+    try:
+        import git
+    except ImportError:
+        raise InputError(
+            "git is not installed, or not on PATH; install it, or use a folder or `stdlib` as the corpus"
+        ) from None
+    return git
+
+
+def sentence(error: Any) -> str:
+    """What git said, in one line: the last line of its standard error that is not empty, without credentials."""
+    text = str(getattr(error, "stderr", "") or error).strip().strip("'").replace("stderr: '", "")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    words = (lines[-1] if lines else type(error).__name__).removeprefix("fatal: ")
+    return " ".join(without_credentials(word) for word in words.split())
+
+
+def is_repository(path: Path) -> bool:
+    """Whether `path` itself is a work tree's top, a linked worktree, or a bare repository."""
+    return (path / ".git").exists() or ((path / "HEAD").is_file() and (path / "objects").is_dir())
+
+
+class GitSource:
+    """Regular files of `path`'s repository at `rev` (default HEAD)."""
+
+    def __init__(self, path: Path, rev: str | None = None, *, url: str | None = None) -> None:
+        module = gitpython()
+        self.url = without_credentials(url or str(path))
+        try:
+            self._repo: git.Repo = module.Repo(path)
+        except (module.InvalidGitRepositoryError, module.NoSuchPathError):
+            raise InputError(f"{path} is not a git repository") from None
+        self._repo.git.update_environment(**_OFFLINE)
+        self._git_error = module.GitCommandError
+        self._lock = threading.Lock()
+        self.skipped: Counter[str] = Counter()
+        self.commit: str | None = self._resolve(rev or "HEAD")
+        self.entries: Sequence[Entry] = self._list()
+
+    def _resolve(self, rev: str) -> str:
+        if rev.startswith("-"):
+            raise InputError(f"{rev!r} is not a revision")
+        try:
+            found: str = self._repo.git.rev_parse("--verify", "--quiet", f"{rev}^{{commit}}")
+        except self._git_error as error:
+            said = sentence(error)
+            if "dubious ownership" in said or "safe.directory" in said:
+                raise InputError(
+                    f"git refuses {self.url}, which belongs to another user; git config --global --add safe.directory PATH allows it"
+                ) from None
+            what = "has no commit yet" if rev == "HEAD" else f"has no revision {rev!r}"
+            raise InputError(f"{self.url} {what}") from None
+        return found
+
+    def _list(self) -> list[Entry]:
+        raw: bytes = self._repo.git.ls_tree(
+            "-r",
+            "-l",
+            "-z",
+            "--full-tree",
+            self.commit,
+            stdout_as_string=False,
+            strip_newline_in_stdout=False,
+        )
+        found = []
+        for line in raw.split(b"\0")[:-1]:
+            meta, _, name = line.partition(b"\t")
+            mode, kind, key, size = meta.split()
+            if kind == b"commit":
+                self.skipped["submodule"] += 1
+            elif mode == b"120000":
+                self.skipped["symbolic link"] += 1
+            elif not size.isdigit():  # git prints BAD for an object that is not there
+                self.skipped["object missing (partial clone)"] += 1
+            else:
+                found.append(Entry(name.decode("utf-8", "backslashreplace"), int(size), key.decode()))
+        return sorted(found, key=lambda entry: entry.path)
+
+    def read(self, entry: Entry) -> bytes | None:
+        return self.read_object(entry.key)
+
+    def read_object(self, key: str) -> bytes | None:
+        """Bytes of the object called `key` (hex); None when it is missing."""
+        with self._lock:  # one cat-file process answers one question after another
+            try:
+                data: bytes = self._repo.git.get_object_data(key)[3]
+            except ValueError:
+                return None
+        return data
+
+    def attributes(self) -> Sequence[tuple[str, bytes]]:
+        found = []
+        for entry in self.entries:
+            folder, _, last = entry.path.rpartition("/")
+            if last == ".gitattributes":
+                found.append((folder, self.read(entry) or b""))
+        return sorted(found, key=lambda pair: (pair[0].count("/") if pair[0] else -1, pair[0]))
+
+    def close(self) -> None:
+        self._repo.close()
