@@ -9,15 +9,14 @@ from __future__ import annotations
 import http.client
 import ipaddress
 import os
-import socket
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import orjson
 
 from loadgen.errors import InputError
+from loadgen.replay.wire.target import Target
 
 SCALE_HEADER = "x-loadgen-time-scale"
 SIMULATED_HEADER = "x-loadgen-simulated"
@@ -25,35 +24,20 @@ SIMULATED_HEADER = "x-loadgen-simulated"
 
 @dataclass
 class Api:
-    """A base URL and how to ask it. `url` has no trailing slash and no `/v1`."""
+    """An endpoint and how to ask it."""
 
-    url: str
+    target: Target
     key: str | None = None
     timeout_s: float = 120.0
-    headers: dict[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, host: str, key: str | None) -> Api:
-        """From `--host`, with or without scheme and `/v1`. Raises InputError for anything that is no HTTP URL."""
-        text = host.strip().rstrip("/")
-        if "://" not in text:
-            text = "http://" + text
-        parts = urlsplit(text)
-        try:
-            port_is_valid = parts.port is None or parts.port > 0
-        except ValueError:
-            port_is_valid = False
-        if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_valid or parts.query or parts.fragment:
-            raise InputError(f"{host!r} is not the URL of an endpoint; give something like http://127.0.0.1:8000")
-        if parts.username or parts.password:
-            raise InputError("put the key into an environment variable (--api-key-env), not into the URL: URLs end up in reports")
-        path = parts.path.rstrip("/")
-        return cls(f"{parts.scheme}://{parts.netloc}{path.removesuffix('/v1')}", key)
+    @property
+    def url(self) -> str:
+        return self.target.url
 
     @property
     def local(self) -> bool:
         """Whether the host is this machine or a private network: somebody's own hardware."""
-        host = urlsplit(self.url).hostname or ""
+        host = self.target.host
         if host == "localhost" or host.endswith((".local", ".internal", ".svc", ".cluster.local")) or "." not in host and ":" not in host:
             return True
         try:
@@ -63,10 +47,9 @@ class Api:
 
     def request(self, method: str, path: str, body: Any = None) -> tuple[int, dict[str, str], bytes]:
         """One request: status, headers (lower case), body. Raises InputError when the endpoint cannot be reached."""
-        parts = urlsplit(self.url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=self.timeout_s)
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity", **self.headers}
+        kind = http.client.HTTPSConnection if self.target.tls else http.client.HTTPConnection
+        connection = kind(self.target.host, self.target.port, timeout=self.timeout_s)
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
         data = None
@@ -74,10 +57,10 @@ class Api:
             data = orjson.dumps(body)
             headers["Content-Type"] = "application/json"
         try:
-            connection.request(method, parts.path + path, data, headers)
+            connection.request(method, self.target.path(path), data, headers)
             answer = connection.getresponse()
             return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
-        except (TimeoutError, socket.timeout):
+        except TimeoutError:
             raise InputError(f"{self.url} did not answer {path} within {self.timeout_s:g} s; is the server up and not stuck?") from None
         except ssl.SSLError as error:
             raise InputError(f"{self.url}: TLS failed ({error.reason or error}); check the scheme and the certificate") from None

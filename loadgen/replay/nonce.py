@@ -1,42 +1,43 @@
 """Nonces: what makes a prompt cold on a server that may have seen the content before.
 
-A nonce is a line of fixed-width decimal digits at the earliest position of the prompt that we control. Its
-input is (experiment or run, arm, repetition, scope key, epoch), so that a resumed run never meets its own past.
-Several candidates exist for each key: `choose` takes the first whose token count is the common one, since some
-tokenizers merge digits.
+A nonce is one line at the earliest position of the prompt that we control. Its input is (experiment or run, arm,
+repetition, scope key, epoch), so that a resumed run never meets its own past. Every nonce must have the same number of
+tokens, whatever its digits; some tokenizers merge digits, so there are two forms, and `prove` takes the first for which
+that holds.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from typing import Literal
 
 DIGITS = 16
+Form = Literal["plain", "dashed"]
+_PROOFS = 64
 
 
-def candidate(*key: object, attempt: int = 0) -> str:
+def digits(*key: object) -> str:
     """The digits for a key, `DIGITS` long."""
-    text = "\x1f".join(str(part) for part in (*key, attempt))
+    text = "\x1f".join(str(part) for part in key)
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
     return str(number % 10**DIGITS).zfill(DIGITS)
 
 
-def line(digits: str) -> str:
-    """The text that goes in front of the content: the digits and a newline, where pre-tokenizers cut."""
-    return digits + "\n"
+def line(form: Form, number: str) -> str:
+    """The text in front of the content. It ends in a newline, where pre-tokenizers cut."""
+    return ("-".join(number) if form == "dashed" else number) + "\n"
 
 
-def choose(keys: list[tuple[object, ...]], count: Callable[[str], int], tokens: int) -> list[str]:
-    """One nonce per key, distinct, each of exactly `tokens` tokens by `count`. Raises ValueError if a key finds none in 200 tries."""
-    chosen: list[str] = []
-    seen: set[str] = set()
-    for key in keys:
-        for attempt in range(200):
-            digits = candidate(*key, attempt=attempt)
-            if digits not in seen and count(line(digits)) == tokens:
-                break
-        else:
-            raise ValueError(f"no nonce of {tokens} tokens was found for {key}")
-        seen.add(digits)
-        chosen.append(digits)
-    return chosen
+def prove(count: Callable[[str], int]) -> tuple[Form, int] | None:
+    """The form whose token count does not depend on the digits, and that count; None when neither is constant.
+
+    Tried on `_PROOFS` random numbers and on those of one repeated digit, which merge first where digits merge.
+    """
+    numbers = [digits("proof", i) for i in range(_PROOFS)] + [str(d) * DIGITS for d in range(10)]
+    forms: tuple[Form, ...] = ("plain", "dashed")
+    for form in forms:
+        counts = {count(line(form, number)) for number in numbers}
+        if len(counts) == 1:
+            return form, counts.pop()
+    return None

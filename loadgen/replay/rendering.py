@@ -1,4 +1,4 @@
-"""Prompts as the server sees them: token counts of contents, of prompts, and how much of each was sent before."""
+"""Prompts as the server sees them: `/tokenize` of an endpoint, and whether a local tokenizer agrees with it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from loadgen.tokens.base import Tokenizer
 
 
 class Renderer:
-    """`/tokenize` of one endpoint. `available` is False where there is none; the counts are then the local tokenizer's."""
+    """`/tokenize` of one endpoint; `available` is False where there is none."""
 
     def __init__(self, api: Api, model: str) -> None:
         self._api, self._model = api, model
         status, _, body = api.json("POST", "/tokenize", {"model": model, "prompt": "a", "add_special_tokens": False})
-        self.available = status == 200 and isinstance(body, dict) and "tokens" in body
+        self.available = status == 200 and isinstance(body, dict) and isinstance(body.get("tokens"), list)
 
     def _ask(self, body: dict[str, Any]) -> list[int]:
         status, _, answer = self._api.json("POST", "/tokenize", {"model": self._model, **body})
@@ -39,26 +39,21 @@ class Renderer:
         return self._ask(body)
 
 
-def counter(tokenizer: Tokenizer | None, renderer: Renderer) -> Callable[[str], int] | None:
-    """Counts the tokens of a text, remembering every answer by its digest: locally when the tokenizer is known to be the
-    endpoint's, else by asking. None when neither is possible."""
-    if tokenizer is None and not renderer.available:
-        return None
+def remembering(count: Callable[[str], int]) -> Callable[[str], int]:
+    """The same count, asked once per text."""
     known: dict[bytes, int] = {}
 
-    def count(text: str) -> int:
-        key = hashlib.blake2b(text.encode(), digest_size=16).digest()
+    def counted(text: str) -> int:
+        key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         found = known.get(key)
         if found is None:
-            found = known[key] = tokenizer.count(text) if tokenizer is not None else len(renderer.text(text))
+            found = known[key] = count(text)
         return found
 
-    return count
+    return counted
 
 
-def same_tokenizer(tokenizer: Tokenizer, renderer: Renderer, sample: str) -> tuple[int, int]:
-    """Tokens of `sample` by the local tokenizer and by the endpoint. Equal ids, not just equal counts, make them equal."""
+def agree(tokenizer: Tokenizer, renderer: Renderer, sample: str) -> tuple[bool, int, int]:
+    """Whether the endpoint gives `sample` the same ids as the local tokenizer, and both counts."""
     local, remote = tokenizer.encode(sample), renderer.text(sample)
-    if local == remote:
-        return len(local), len(local)
-    return len(local), len(remote) if len(remote) != len(local) else -len(remote)
+    return local == remote, len(local), len(remote)

@@ -1,0 +1,99 @@
+"""Start Locust for a prepared run, in a process of its own, and wait for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadgen import paths
+from loadgen.errors import InputError
+from loadgen.replay import options as run_options
+from loadgen.replay.fleet.rundir import new_run_dir
+from loadgen.replay.handover import HANDOVER_ENV, Handover, write_handover
+from loadgen.replay.options import Options
+from loadgen.replay.prepare import Prepared
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """How many lanes and processes; None is Locust's or the schedule's own default."""
+
+    users: int | None = None
+    processes: int | None = None
+    run_time: str | None = None
+
+
+def handover(prepared: Prepared, options: Options, arguments: Sequence[str]) -> Handover:
+    """What passes to Locust's process."""
+    job = prepared.job
+    block = job.block_size or 1
+    floor = int(prepared.template["nonce_position"])
+    return Handover(
+        job=job,
+        facts={
+            "workload": prepared.workload,
+            "template": prepared.template,
+            "notes": prepared.notes,
+            "server": prepared.fingerprint,
+            "simulated": prepared.facts.simulated,
+            "max_model_len": prepared.facts.max_model_len,
+            "nonce": options.nonce_scope,
+            # Before the nonce stands the template's own preamble, the same in every prompt: whole blocks of it may hit.
+            "cold_limit_tokens": floor // block * block,
+        },
+        out=options.out,
+        run_dir=options.run_dir,
+        arguments=list(arguments),
+    )
+
+
+def play(prepared: Prepared, options: Options, fleet: Fleet, arguments: Sequence[str]) -> tuple[Path, int]:
+    """Run Locust to the end; returns the run folder and Locust's exit code, which is loadgen's (`loadgen.errors`)."""
+    run_dir = Path(options.run_dir) if options.run_dir else new_run_dir(Path(options.out))
+    if (run_dir / "run.json").exists():
+        raise InputError(f"{run_dir} holds a run already; runs are never overwritten")
+    passed = handover(prepared, options, arguments)
+    passed.run_dir = str(run_dir)
+    file = write_handover(passed)
+    command = [sys.executable, "-m", "locust", "-f", str(paths.find("agent_loop.py")), "--headless", "--only-summary"]
+    command += ["--host", prepared.job.url, "--loglevel", "WARNING", *run_options.to_arguments(options)]
+    for flag, value in (("-u", fleet.users), ("--processes", fleet.processes), ("-t", fleet.run_time)):
+        if value is not None:
+            command += [flag, str(value)]
+    if fleet.processes:
+        command += ["--expect-workers", str(fleet.processes), "--expect-workers-max-wait", "60"]
+        command += _ports()
+    environment = {**os.environ, HANDOVER_ENV: str(file), "LOADGEN_QUIET": "1"}
+    try:
+        code = _wait(subprocess.Popen(command, env=environment))
+    finally:
+        file.unlink(missing_ok=True)
+    return run_dir, code
+
+
+def _ports() -> list[str]:
+    """A free port for master and workers, named on both sides (Locust's children dial the default otherwise)."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    return ["--master-bind-port", port, "--master-port", port]
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Wait; a Ctrl-C goes to the whole group anyway, a SIGTERM is passed on. Locust ends by itself after either."""
+    previous = signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
+    try:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                continue
+    finally:
+        signal.signal(signal.SIGTERM, previous)
