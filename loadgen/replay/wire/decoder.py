@@ -112,11 +112,19 @@ class ResponseDecoder:
 
     # llhttp's callbacks
 
+    def on_message_begin(self) -> None:
+        if self.complete:
+            self.extra_bytes = True
+
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self.extra_bytes:
+            return
         self.exchange.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         exchange = self.exchange
+        if self.extra_bytes:
+            return
         status = self._parser.get_status_code()
         if status < 200:  # 100 Continue, 103 Early Hints
             exchange.headers.clear()
@@ -142,6 +150,8 @@ class ResponseDecoder:
 
     def on_body(self, body: bytes) -> None:
         exchange = self.exchange
+        if self.extra_bytes:
+            return
         if exchange.first_byte_ns is None:
             exchange.first_byte_ns = self._stamp
         if not self._streaming:
@@ -156,7 +166,7 @@ class ResponseDecoder:
             exchange.fail(ErrorClass.MALFORMED, str(error))
 
     def on_message_complete(self) -> None:
-        if self.exchange.status is None:  # the end of a 1xx
+        if self.complete or self.exchange.status is None:  # an answer too many; the end of a 1xx
             return
         self.complete = True
         self._keep_alive = self._framed and bool(self._parser.should_keep_alive())
