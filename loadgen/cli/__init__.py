@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("loadgen.cli.report", "rebuild the summary and the report of a run from its samples"),
     "corpus": ("loadgen.cli.corpus", "build exact contexts from a git repository"),
     "trace": ("loadgen.cli.trace", "synthesize, show, validate, import and export traces"),
+    "record": ("loadgen.cli.record", "record what a real agent does, through a transparent proxy"),
     "sim": ("loadgen.cli.sim", "serve a simulated endpoint with a tiered KV cache"),
     "probe-host": ("loadgen.cli.probe_host", "sample storage, links and GPU memory of this machine, or read such samples"),
     "path": ("loadgen.cli.path", "print where a shipped file is"),

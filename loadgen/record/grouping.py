@@ -1,0 +1,369 @@
+"""Which session a request belongs to, and what it changed: pure functions of what was seen before.
+
+A chain is what the trace calls a session: one agent's conversation under one system prompt and tool list.
+Candidates are the chains of the same conversation and agent as far as the client tells (`identity`), else all
+that no client claimed. The first rule that matches decides:
+
+1. the prompt of a chain again, after a failure or marked as a retry: another attempt;
+2. a chain whose messages, at least one answer among them, begin this prompt: its next turn; where part of them is
+   gone, a rewind, or a fork when the chain's own request was still running;
+3. a first user text that a tool call of an earlier answer spelled out: a sub-agent of that turn;
+4. the chain's own client and system, fewer messages, and a text that begins a summary: a compaction;
+   likewise a client's own conversation whose earlier messages were rewritten;
+5. messages of a chain under another system prompt or other tools: a new chain, linked to the turn it left;
+6. else a new chain.
+
+Exchanges come in the order in which they ended, so an answer is always known before a request that contains it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+import orjson
+
+from loadgen.record.identity import Identity
+from loadgen.trace.model import Message
+
+HUMAN_SECONDS = 1.0
+"""Nobody types faster: a user message that came sooner was written by the agent (a tool's output as text)."""
+
+_SUMMARY = re.compile(
+    r"summar|continued from a previous|conversation so far|context (?:was )?(?:compact|checkpoint|condens)|handoff",
+    re.IGNORECASE,
+)
+_SUMMARY_WITHIN = 600  # characters from the start of a text
+_SPAWN_ARGUMENTS = ("prompt", "message", "task", "instructions", "input")
+_SHORTEST_SPAWN = 8
+_CONTAINED_SPAWN = 20  # a shorter text must be the whole message
+_KEPT_SPAWNS = 256
+
+Relation = Literal[
+    "new", "next", "attempt", "rewind", "compaction", "edited_answer", "fork", "subagent", "prefix_changed"
+]
+
+
+class Asked(msgspec.Struct, kw_only=True):
+    """A request as grouping sees it. `keys` are digests of `messages`; `prefix` is one of system and tools."""
+
+    identity: Identity
+    prefix: bytes
+    keys: list[bytes]
+    messages: list[Message]
+    start_ns: int
+    end_ns: int
+    retry: int = 0
+    utility: str | None = None
+    answered: bool = True  # the answer came whole
+
+
+class Spawn(msgspec.Struct, kw_only=True):
+    """A tool call whose text may become a sub-agent's first message."""
+
+    text: str
+    chain: Chain
+    turn: int
+    call_id: str
+    wait: bool
+
+
+class Chain(msgspec.Struct, kw_only=True):
+    """A session as it stands after its last turn. `head` is that turn's prompt and, where there was one, its answer."""
+
+    id: str
+    identity: Identity
+    prefix: bytes
+    agent: str
+    parent: Place | None = None
+    prompt: list[bytes] = []
+    head: list[bytes] = []
+    assistants: list[int] = []  # positions of assistant messages in head
+    first_user: bytes | None = None
+    index: int = -1
+    attempt: int = 0
+    answered: bool = False
+    start_ns: int = 0
+    end_ns: int = 0
+    children: list[Chain] = []  # awaited ones since the last turn
+
+
+class Place(msgspec.Struct, kw_only=True):
+    """Where a request stands. `keep` and `append_from` count messages; `keep` null means that all are kept."""
+
+    chain: Chain
+    relation: Relation
+    index: int
+    attempt: int = 1
+    keep: int | None = None
+    append_from: int = 0
+    since_ns: int | None = None  # end of what this turn waited for; null when it waited for nothing
+    call_id: str | None = None  # of the tool call that spawned this chain
+    parent: Chain | None = None
+    parent_turn: int = 0
+    wait: bool = False
+
+
+class Grouper:
+    """Keeps the chains of one recording. `place` decides, `answered` then moves the chain on."""
+
+    def __init__(self) -> None:
+        self.chains: list[Chain] = []
+        self._by_agent: dict[tuple[str | None, str | None], list[Chain]] = {}
+        self._spawns: list[Spawn] = []
+
+    def place(self, asked: Asked) -> Place:
+        """Decide where a request stands. Its chain is made when it is new, and not moved yet."""
+        identity = asked.identity
+        known = self._by_agent.get((identity.conversation, identity.agent), [])
+        same = [chain for chain in known if chain.prefix == asked.prefix]
+        fresh = not any(message["role"] == "assistant" for message in asked.messages)
+        return (
+            self._attempt(asked, same, fresh)
+            or self._next(asked, same)
+            or self._subagent(asked, fresh, known)
+            or self._compaction(asked, same)
+            or self._rewritten(asked, same, fresh)
+            or self._prefix_changed(asked, known)
+            or Place(chain=self._new(asked, "utility" if asked.utility else "main"), relation="new", index=0)
+        )
+
+    def answered(self, place: Place, asked: Asked, answer_key: bytes | None, answer: Message | None) -> None:
+        """Move the chain to this turn. `answer` is null when none came."""
+        chain = place.chain
+        positions = [i for i, message in enumerate(asked.messages) if message["role"] == "assistant"]
+        chain.prompt = asked.keys
+        chain.head = asked.keys if answer_key is None else [*asked.keys, answer_key]
+        chain.assistants = positions if answer_key is None else [*positions, len(asked.keys)]
+        if chain.first_user is None:
+            chain.first_user = _first_user(asked)
+        chain.index, chain.attempt = place.index, place.attempt
+        chain.answered = asked.answered
+        chain.start_ns, chain.end_ns = asked.start_ns, asked.end_ns
+        chain.children = []
+        for spawn in _spawns(chain, answer):
+            self._spawns.append(spawn)
+        del self._spawns[:-_KEPT_SPAWNS]
+
+    # the rules
+
+    def _attempt(self, asked: Asked, chains: list[Chain], fresh: bool) -> Place | None:
+        for chain in reversed(chains):
+            if chain.prompt != asked.keys:
+                continue
+            claimed = asked.identity.conversation is not None
+            if chain.answered and not asked.retry and fresh and not claimed:
+                continue  # the same task given again is another session
+            if asked.start_ns < chain.end_ns and not asked.retry and not claimed:
+                continue
+            return Place(
+                chain=chain,
+                relation="attempt",
+                index=chain.index,
+                attempt=chain.attempt + 1,
+                since_ns=chain.end_ns,
+                append_from=len(asked.keys),
+            )
+        return None
+
+    def _next(self, asked: Asked, chains: list[Chain]) -> Place | None:
+        best: Chain | None = None
+        shared = 0
+        for chain in reversed(chains):
+            common = _common(chain.head, asked.keys)
+            if common > shared and _continues(chain, common):
+                best, shared = chain, common
+        if best is None:
+            return None
+        overlaps = asked.start_ns < best.end_ns
+        if shared < len(best.head) and overlaps:
+            chain = self._new(asked, best.agent)
+            return self._linked(chain, "fork", best, max(best.index - 1, 0), asked)
+        relation: Relation = "next"
+        if shared < len(best.head):
+            appended = asked.messages[shared:]
+            if shared == len(best.prompt):
+                relation = "edited_answer"
+            elif len(asked.keys) < len(best.head) and _tells_summary(appended):
+                relation = "compaction"
+            else:
+                relation = "rewind"
+        return self._moved(best, relation, shared, asked)
+
+    def _subagent(self, asked: Asked, fresh: bool, known: list[Chain]) -> Place | None:
+        identity = asked.identity
+        spawn = self._spawned(asked) if fresh else None
+        if spawn is not None:
+            chain = self._new(asked, "sub")
+            return self._linked(chain, "subagent", spawn.chain, spawn.turn, asked, spawn)
+        if known or identity.agent is None or identity.conversation is None:
+            return None
+        above = self._by_agent.get((identity.conversation, identity.parent or None), [])
+        finished = [chain for chain in above if chain.end_ns <= asked.start_ns and chain.agent != "utility"]
+        if not finished:
+            return None
+        parent = max(finished, key=lambda chain: chain.end_ns)
+        return self._linked(self._new(asked, "sub"), "subagent", parent, parent.index, asked)
+
+    def _spawned(self, asked: Asked) -> Spawn | None:
+        texts = [_text(message) for message in asked.messages if message["role"] == "user"]
+        conversation = asked.identity.conversation
+        for spawn in reversed(self._spawns):
+            if spawn.chain.identity.conversation != conversation:
+                continue
+            for text in texts:
+                if text.strip() == spawn.text or (len(spawn.text) >= _CONTAINED_SPAWN and spawn.text in text):
+                    self._spawns.remove(spawn)
+                    return spawn
+        return None
+
+    def _compaction(self, asked: Asked, chains: list[Chain]) -> Place | None:
+        first = _first_user(asked)
+        for chain in sorted(chains, key=lambda chain: -chain.end_ns):
+            if chain.agent == "utility" or asked.utility or asked.start_ns < chain.end_ns:
+                continue
+            if len(asked.keys) >= len(chain.head):
+                continue
+            begins_alike = first is not None and first == chain.first_user and len(asked.keys) > 1
+            if begins_alike or _tells_summary(asked.messages):
+                return self._moved(chain, "compaction", _common(chain.head, asked.keys), asked)
+        return None
+
+    def _rewritten(self, asked: Asked, chains: list[Chain], fresh: bool) -> Place | None:
+        """A client that names its conversation sent a history that shares no answer with what we saw."""
+        idle = [c for c in chains if c.agent != "utility" and c.end_ns <= asked.start_ns]
+        if fresh or not idle or asked.identity.conversation is None or asked.utility:
+            return None
+        chain = max(idle, key=lambda chain: chain.end_ns)
+        return self._moved(chain, "rewind", _common(chain.head, asked.keys), asked)
+
+    def _prefix_changed(self, asked: Asked, known: list[Chain]) -> Place | None:
+        best: Chain | None = None
+        shared = 0
+        for chain in reversed(known):
+            common = _common(chain.head, asked.keys)
+            if common > shared and _continues(chain, common):
+                best, shared = chain, common
+        if best is None:
+            return None
+        chain = self._new(asked, "utility" if asked.utility else best.agent)
+        return self._linked(chain, "prefix_changed", best, best.index, asked)
+
+    # what they make
+
+    def _new(self, asked: Asked, agent: str) -> Chain:
+        identity = asked.identity
+        chain = Chain(id=f"s{len(self.chains) + 1}", identity=identity, prefix=asked.prefix, agent=agent)
+        self.chains.append(chain)
+        self._by_agent.setdefault((identity.conversation, identity.agent), []).append(chain)
+        return chain
+
+    def _moved(self, chain: Chain, relation: Relation, shared: int, asked: Asked) -> Place:
+        ends = [chain.end_ns, *(child.end_ns for child in chain.children if child.end_ns <= asked.start_ns)]
+        return Place(
+            chain=chain,
+            relation=relation,
+            index=chain.index + 1,
+            keep=None if shared == len(chain.head) else shared,
+            append_from=shared,
+            since_ns=max(ends),
+        )
+
+    def _linked(
+        self,
+        chain: Chain,
+        relation: Relation,
+        parent: Chain,
+        turn: int,
+        asked: Asked,
+        spawn: Spawn | None = None,
+    ) -> Place:
+        wait = spawn.wait if spawn else False
+        if wait:
+            parent.children.append(chain)
+        return Place(
+            chain=chain,
+            relation=relation,
+            index=0,
+            since_ns=min(parent.end_ns, asked.start_ns),
+            call_id=spawn.call_id if spawn else None,
+            parent=parent,
+            parent_turn=turn,
+            wait=wait,
+        )
+
+
+def gap_kind(appended: Iterable[Message], seconds: float) -> Literal["tool", "human"]:
+    """Who was waited for before a turn: a tool when its result is in what was appended, or when nobody types so fast."""
+    if seconds < HUMAN_SECONDS or any(message["role"] == "tool" for message in appended):
+        return "tool"
+    return "human"
+
+
+def _common(a: list[bytes], b: list[bytes]) -> int:
+    """Length of the common beginning: equality of slices is quick, so bisect."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _continues(chain: Chain, common: int) -> bool:
+    """Whether this many shared messages show that a prompt continues the chain: an answer is among them, or the
+    whole of a prompt whose answer never came."""
+    if chain.assistants and chain.assistants[0] < common:
+        return True
+    return not chain.answered and common == len(chain.prompt)
+
+
+def _first_user(asked: Asked) -> bytes | None:
+    roles = zip(asked.messages, asked.keys, strict=True)
+    return next((key for message, key in roles if message["role"] == "user"), None)
+
+
+def _text(message: Message) -> str:
+    content = message.get("content")
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
+
+
+def _tells_summary(messages: Iterable[Message]) -> bool:
+    for message in messages:
+        if message["role"] != "user":
+            continue
+        content = message.get("content")
+        texts = (
+            [str(part.get("text", "")) for part in content if isinstance(part, dict)]
+            if isinstance(content, list)
+            else [_text(message)]
+        )
+        if any(_SUMMARY.search(text[:_SUMMARY_WITHIN]) for text in texts):
+            return True
+    return False
+
+
+def _spawns(chain: Chain, answer: Message | None) -> Iterable[Spawn]:
+    for call in (answer or {}).get("tool_calls", ()):
+        try:
+            arguments = orjson.loads(call["function"]["arguments"])
+        except orjson.JSONDecodeError:
+            continue
+        if not isinstance(arguments, dict):
+            continue
+        for name in _SPAWN_ARGUMENTS:
+            text = arguments.get(name)
+            if isinstance(text, str) and len(text.strip()) >= _SHORTEST_SPAWN:
+                yield Spawn(
+                    text=text.strip(),
+                    chain=chain,
+                    turn=chain.index,
+                    call_id=call["id"],
+                    wait=not arguments.get("run_in_background") and "spawn" not in call["function"]["name"],
+                )

@@ -1,0 +1,87 @@
+"""An exchange as a call of a model: which API, what was asked, what came back, and what could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import orjson
+
+from loadgen.record.apis import api_of
+from loadgen.record.apis.base import Api, Prompt, Reply
+from loadgen.record.encoding import UndecodableError, decoder
+from loadgen.record.exchange import Exchange
+from loadgen.record.headers import first
+from loadgen.record.sse import events
+
+_SLICE = 1 << 16  # a compressed body is decoded in pieces, so that the limit on its size acts in time
+
+
+class Call(msgspec.Struct, kw_only=True):
+    """What was understood of one exchange. `prompt` null: no request to a model, or an unreadable one."""
+
+    path: str
+    api: Api | None = None
+    body: dict[str, Any] = {}
+    prompt: Prompt | None = None
+    reply: Reply | None = None
+    first_byte_ns: int | None = None
+    problems: list[str] = []
+
+
+def read(exchange: Exchange) -> Call:
+    """Understand an exchange as far as possible; never raises for what client or upstream sent."""
+    path = exchange.target.partition("?")[0]
+    call = Call(path=path, api=api_of(exchange.method, path))
+    call.first_byte_ns = exchange.marks[0][0] if exchange.marks else None
+    if call.api is None and not path.endswith("/count_tokens"):
+        return call
+    if exchange.request_lost:
+        call.problems.append(f"request body too large to record ({exchange.request_lost} bytes dropped)")
+        return call
+    try:
+        decode = decoder(first(exchange.request_headers, "content-encoding"))
+        body = orjson.loads(b"".join(decode(piece) for piece in _pieces(exchange.request_body)))
+        if not isinstance(body, dict):
+            raise TypeError("the body is no JSON object")
+        call.body = body
+        if call.api is not None:
+            call.prompt = call.api.prompt(body)
+    except (UndecodableError, ValueError, KeyError, TypeError, AttributeError) as error:
+        call.problems.append(f"request not understood: {type(error).__name__}: {error}")
+        return call
+    if call.prompt is not None and exchange.status is not None:
+        try:
+            call.reply = _reply(exchange, call.api)
+        except (UndecodableError, ValueError, KeyError, TypeError, AttributeError) as error:
+            call.problems.append(f"answer not understood: {type(error).__name__}: {error}")
+    return call
+
+
+def _reply(exchange: Exchange, api: Api | None) -> Reply:
+    assert api is not None
+    if exchange.response_lost:
+        raise ValueError(f"too large to record ({exchange.response_lost} bytes dropped)")
+    decode = decoder(first(exchange.response_headers, "content-encoding"))
+    if (first(exchange.response_headers, "content-type") or "").startswith("text/event-stream"):
+        return api.stream(events((at_ns, decode(piece)) for at_ns, piece in _timed(exchange)))
+    whole = b"".join(decode(piece) for piece in _pieces(exchange.response_body))
+    if not whole:
+        return Reply()
+    body = orjson.loads(whole)
+    if not isinstance(body, dict):
+        raise TypeError("the answer is no JSON object")
+    return api.whole(body)
+
+
+def _timed(exchange: Exchange) -> Iterator[tuple[int, bytes]]:
+    start = 0
+    for at_ns, end in exchange.marks:
+        yield at_ns, exchange.response_body[start:end]
+        start = end
+
+
+def _pieces(body: bytes) -> Iterator[bytes]:
+    for start in range(0, len(body), _SLICE):
+        yield body[start : start + _SLICE]

@@ -1,0 +1,225 @@
+"""Secrets leave a message before it reaches the disk, and a text of equal token length takes their place.
+
+One secret has one stand-in throughout a recording (keyed by a salt that is never stored), so that equal prefixes
+stay equal and prompts keep their length. Found by pattern, by the value of the request's own credential headers,
+and by entropy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import itertools
+import math
+import re
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from loadgen.record.headers import Headers
+from loadgen.trace.model import Message
+
+CREDENTIAL_HEADERS = frozenset(
+    {
+        "authorization",
+        "x-api-key",
+        "api-key",
+        "cookie",
+        "set-cookie",
+        "proxy-authorization",
+        "chatgpt-account-id",
+        "openai-organization",
+        "openai-project",
+        "x-codex-installation-id",
+        "x-goog-api-key",
+    }
+)
+_OPAQUE_KEYS = frozenset({"signature", "encrypted_content", "data"})  # of `raw` originals
+_IDENTIFIER_KEYS = frozenset({"id", "tool_call_id", "call_id", "type", "role", "name"})
+
+# where a secret may begin: not inside a word, but behind an escape such as \n in JSON within text
+_START = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt]))"
+_PATTERN = re.compile(
+    "|".join(
+        (
+            _START + r"(?P<key>sk-[A-Za-z0-9_-]{16,}"
+            r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}"
+            r"|(?:AKIA|ASIA)[0-9A-Z]{16}|xox[a-z]-[A-Za-z0-9-]{10,}|AIza[0-9A-Za-z_-]{30,}"
+            r"|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}"
+            r"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)",
+            r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?P<pem>.*?)(?:-----END|\Z)",
+            r"(?i:bearer\s+)(?P<bearer>[A-Za-z0-9._~+/-]{16,}=*)",
+            r"(?i:passw(?:or)?d|passphrase|secret(?:_?key)?|api_?key|access_?token|auth_?token)"
+            r"""["']?\s*[=:]\s*["']?(?P<value>[^\s"'\\,;(){}<>\[\]$]{6,})""",
+            r"://[^\s/:@\"']+:(?P<url>[^\s/@\"'\\]{3,})@",
+        )
+    ),
+    re.DOTALL,
+)
+_RUN = re.compile(r"(?<![A-Za-z0-9+/_=\\-])[A-Za-z0-9+/_-]{24,}={0,2}")
+_PEM_RUN = re.compile(r"(?<!\\)[A-Za-z0-9+/=]{4,}")
+_PERSONAL = re.compile(
+    r"(?P<mail>[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,})"
+    r"|(?:/home/|/Users/)(?P<home>[A-Za-z0-9._-]+)"
+)
+_LONGEST_SECRET = 512  # a longer run is an image or an archive
+_MIN_LEARNED = 8
+_TRIES = 64
+
+
+class Redactor:
+    """Redacts text and messages. `count` counts tokens; `personal` adds e-mail addresses and home folders."""
+
+    def __init__(self, count: Callable[[str], int], *, personal: bool = False) -> None:
+        self._count = count
+        self._personal = personal
+        self._salt = secrets.token_bytes(32)
+        self._stand_ins: dict[str, str] = {}
+        self._made: set[str] = set()
+        self._learned: set[str] = set()
+        self._known: re.Pattern[str] | None = None
+
+    @property
+    def found(self) -> int:
+        """How many different secrets were replaced."""
+        return len(self._stand_ins)
+
+    def learn(self, headers: Headers) -> None:
+        """Remember the values of credential headers: they are secret wherever else they appear."""
+        values = {
+            word
+            for name, value in headers
+            if name.lower() in CREDENTIAL_HEADERS
+            for word in value.split()
+            if len(word) >= _MIN_LEARNED
+        }
+        if not values <= self._learned:
+            self._learned |= values
+            longest_first = sorted(self._learned, key=len, reverse=True)
+            self._known = re.compile("|".join(re.escape(value) for value in longest_first))
+
+    def pseudonym(self, identifier: str) -> str:
+        """A short name that is equal for equal identifiers of this recording and tells nothing about them."""
+        return hmac.new(self._salt, identifier.encode(), hashlib.sha256).hexdigest()[:12]
+
+    def text(self, text: str) -> str:
+        if self._known is not None:
+            text = self._known.sub(lambda found: self._stand_in(found[0]), text)
+        text = _PATTERN.sub(self._replace, text)
+        text = _RUN.sub(lambda run: self._stand_in(run[0]) if _looks_random(run[0]) else run[0], text)
+        if self._personal:
+            text = _PERSONAL.sub(self._replace, text)
+        return text
+
+    def message(self, message: Message) -> Message:
+        """The message with every text redacted; identifiers of calls stay, opaque provider blobs keep their length."""
+        return {key: self._value(key, value) for key, value in message.items()}
+
+    def value(self, value: Any) -> Any:
+        """Any JSON value, such as a list of tools."""
+        return self._value("", value)
+
+    def _value(self, key: str, value: Any) -> Any:
+        if isinstance(value, str):
+            if key in _OPAQUE_KEYS:
+                return self._filler(value)
+            if key in _IDENTIFIER_KEYS:
+                return value
+            return self._arguments(value) if key == "arguments" else self.text(value)
+        if isinstance(value, list):
+            return [self._value(key, item) for item in value]
+        if isinstance(value, dict):
+            if key == "image_url" and str(value.get("url", "")).startswith("data:"):
+                return value
+            return {inner: self._value(inner, item) for inner, item in value.items()}
+        return value
+
+    def _arguments(self, text: str) -> str:
+        """JSON in a string is redacted inside its own strings, and rewritten only when that changes something."""
+        try:
+            parsed = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return self.text(text)
+        redacted = self._value("", parsed)
+        return text if redacted == parsed else orjson.dumps(redacted).decode()
+
+    def _replace(self, found: re.Match[str]) -> str:
+        group = found.lastgroup
+        assert group is not None
+        secret = found[group]
+        if group == "pem":
+            stand_in = _PEM_RUN.sub(lambda run: self._stand_in(run[0]), secret)
+        elif group == "value" and not _plausible_value(secret):
+            return found[0]
+        else:
+            stand_in = self._stand_in(secret)
+        start, end = found.start(group) - found.start(), found.end(group) - found.start()
+        return found[0][:start] + stand_in + found[0][end:]
+
+    def _stand_in(self, secret: str) -> str:
+        if secret in self._made:  # another rule was here before
+            return secret
+        known = self._stand_ins.get(secret)
+        if known is None:
+            known = self._stand_ins[secret] = self._make(secret)
+            self._made.add(known)
+        return known
+
+    def _make(self, secret: str) -> str:
+        """Characters of the same kinds in the same places, drawn until the token count is that of the secret."""
+        wanted = self._count(secret)
+        best = secret
+        for attempt in range(_TRIES):
+            drawn = self._drawn(secret, attempt)
+            if (count := self._count(drawn)) == wanted:
+                return drawn
+            if best is secret or abs(count - wanted) < abs(self._count(best) - wanted):
+                best = drawn
+        while self._count(best) > wanted and len(best) > 1:
+            best = best[:-1]
+        while self._count(best) < wanted:
+            best += self._drawn("a0", len(best))
+        return best
+
+    def _drawn(self, model: str, attempt: int) -> str:
+        stream = hashlib.shake_256(self._salt + attempt.to_bytes(4) + model.encode()).digest(len(model))
+        return "".join(_same_kind(char, byte) for char, byte in zip(model, stream, strict=True))
+
+    def _filler(self, value: str) -> str:
+        return (self.pseudonym(value) * (len(value) // 12 + 1))[: len(value)]
+
+
+def _same_kind(char: str, byte: int) -> str:
+    if char.isdecimal():
+        return chr(48 + byte % 10)
+    if char.isalpha():
+        return chr((65 if char.isupper() else 97) + byte % 26)
+    return char
+
+
+def _plausible_value(value: str) -> bool:
+    """Whether what follows `password=` is a value rather than code: `password = get_password` stays."""
+    return not value.isidentifier() or any(char.isdecimal() for char in value)
+
+
+def _looks_random(run: str) -> bool:
+    """Mixed case and digits, over 4 bits a character, changing kind at least every third character.
+
+    Random base64 of 24 characters has about 4.3 bits and changes kind at six of ten characters; names in camel case
+    change at one or two of ten. Lower-case hex (commit hashes) is no secret by itself.
+    """
+    if len(run) > _LONGEST_SECRET:
+        return False
+    kinds = ["d" if c.isdecimal() else "u" if c.isupper() else "l" if c.islower() else "" for c in run]
+    letters = [kind for kind in kinds if kind]
+    if not {"d", "u", "l"} <= set(letters):
+        return False
+    changes = sum(a != b for a, b in itertools.pairwise(letters))
+    if changes * 3 < len(letters):
+        return False
+    size = len(run)
+    entropy = -sum(n / size * math.log2(n / size) for n in Counter(run).values())
+    return entropy >= 4.0
