@@ -36,7 +36,7 @@ class Options:
     corpus: str = _flag("stdlib", "recipe, repository path or URL to build contexts from", metavar="CORPUS")
     rev: str | None = _flag(None, "revision of the corpus", metavar="REV")
     contexts: str | None = _flag(None, "folder of contexts that `loadgen corpus build` made", metavar="DIR")
-    tokenizer: str | None = _flag(None, "tokenizer of the endpoint's model: tekken, tiktoken:NAME, hf:PATH", metavar="NAME")
+    tokenizer: str | None = _flag(None, "tokenizer of the endpoint's model: tekken, tiktoken:NAME, hf:PATH, or server to let the endpoint count", metavar="NAME")
     sessions: int | None = _flag(None, "number of sessions (default: all of the trace, else 10)", metavar="N")
     turns: int | None = _flag(None, "turns a session (default: all of the trace, else 5)", metavar="N")
     context_tokens: int = _flag(140_000, "tokens of a context built from --corpus", metavar="N")
@@ -127,17 +127,17 @@ def _kind(name: str) -> type:
     raise TypeError(name)  # a field of another type is a bug here
 
 
-def add_flags(parser: argparse.ArgumentParser, *, locust: bool = False) -> None:
-    """Add all flags. Unset ones stay out of the namespace's values (None), so that precedence can be worked out later."""
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add all flags, in a group, which keeps them out of the form of Locust's web UI. One that is not given is None, so that
+    precedence can be worked out later."""
     group = parser.add_argument_group("loadgen", "What is replayed, in which order, and against what")
     for name, spec in _FIELDS.items():
         default = spec.default
         help = spec.metadata["help"]
         if default not in (None, False) and "default" not in help:
             help += f" (default: {default})"
-        extra: dict[str, Any] = {"include_in_web_ui": False} if locust else {}
         if _kind(name) is bool:
-            group.add_argument(flag_name(name), action="store_const", const=True, default=None, help=help, **extra)
+            group.add_argument(flag_name(name), action="store_const", const=True, default=None, help=help)
         else:
             group.add_argument(
                 flag_name(name),
@@ -146,7 +146,6 @@ def add_flags(parser: argparse.ArgumentParser, *, locust: bool = False) -> None:
                 choices=spec.metadata["choices"] or None,
                 metavar=spec.metadata["metavar"],
                 help=help,
-                **extra,
             )
 
 

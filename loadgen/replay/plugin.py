@@ -294,7 +294,7 @@ def _safe_defaults(parser: Any) -> None:
 
 @events.init_command_line_parser.add_listener
 def _(parser: Any, **_: Any) -> None:
-    run_options.add_flags(parser, locust=True)
+    run_options.add_flags(parser)
     parser.add_argument("--loadgen-job", default="", include_in_web_ui=False, help="set by the master for its workers")
     _safe_defaults(parser)
 

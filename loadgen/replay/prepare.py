@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from loadgen import tokens
+from loadgen.corpus.context import load_set
 from loadgen.errors import InputError
 from loadgen.measure.probes import fingerprint as server_fingerprint
 from loadgen.measure.probes import server as server_probe
@@ -23,10 +25,13 @@ from loadgen.replay.rendering import Renderer, agree, remembering
 from loadgen.replay.wire.target import Target
 from loadgen.replay.workload import DEFAULT_OUTPUT, trace_path
 from loadgen.tokens.base import Tokenizer
+from loadgen.tokens.endpoint import NAME as ENDPOINT
+from loadgen.tokens.endpoint import EndpointTokenizer
 from loadgen.tokens.template import Template, common_prefix, has_content
 from loadgen.trace.model import Message, Session, Turn
 from loadgen.trace.reader import TraceFile, open_trace
 
+CONTEXTS_FORMAT = "loadgen-contexts"
 # Code, prose, numbers and a run of spaces: what tokenizers differ in.
 _PROBE_TEXT = "def probe(x: int) -> str:\n    return f'{x:>12,}'  # naïve – 12345 678901\n\n\nThe quick brown fox\t…\n"
 
@@ -52,8 +57,11 @@ def prepare(options: Options, host: str) -> Prepared:
     tokenizer = _tokenizer(options, renderer, notes)
     path = trace_path(options, tokenizer)
     with open_trace(path) as trace:
-        if tokenizer is None and trace.header.tokenizer and not options.tokenizer:
-            tokenizer = _matching(trace.header.tokenizer, renderer, notes)
+        named = trace.header.tokenizer
+        if tokenizer is None and named == ENDPOINT and renderer.available:
+            tokenizer = EndpointTokenizer(renderer.text, renderer.detokenized)
+        elif tokenizer is None and named and named != ENDPOINT and trace.header.source is not None and trace.header.source.format == CONTEXTS_FORMAT:
+            tokenizer = _matching(named, renderer, notes)  # its texts were cut to size with this very tokenizer
         planner = _Planner(options, trace, renderer, tokenizer, notes)
         sessions = planner.sessions()
         counters = server_probe.parse(facts.metrics) if facts.metrics else None
@@ -87,20 +95,34 @@ def prepare(options: Options, host: str) -> Prepared:
             "trace": str(path),
             "trace_sha256": trace.sha256,
             "fidelity": trace.header.fidelity,
-            "tokenizer": tokenizer.name if tokenizer else ("endpoint" if renderer.available else None),
+            "tokenizer": tokenizer.name if tokenizer else (ENDPOINT if renderer.available else None),
             "tokenizer_fingerprint": tokenizer.fingerprint if tokenizer else None,
         }
     return Prepared(job, facts, found, workload, planner.template_facts(), notes)
 
 
 def _tokenizer(options: Options, renderer: Renderer, notes: list[str]) -> Tokenizer | None:
-    """The local tokenizer that counts as the endpoint does. None: the endpoint itself has to be asked, or nothing tells."""
+    """The tokenizer that counts as the endpoint does. None: the trace names its own, or nothing tells."""
     if options.trace and not options.tokenizer:
-        return None  # the trace names its own
-    return _matching(options.tokenizer or "tekken", renderer, notes)
+        return None
+    if options.contexts and not options.tokenizer:
+        name = load_set(Path(options.contexts)).tokenizer
+        return EndpointTokenizer(renderer.text, renderer.detokenized) if name == ENDPOINT else _matching(name, renderer, notes)
+    if options.tokenizer == ENDPOINT:
+        if not renderer.available:
+            raise InputError("--tokenizer server needs an endpoint with /tokenize, and this one has none")
+        return EndpointTokenizer(renderer.text, renderer.detokenized)
+    if options.tokenizer is None and renderer.available:
+        local = tokens.get()
+        if agree(local, renderer, _PROBE_TEXT)[0]:
+            return local
+        notes.append("the endpoint's tokenizer is not Tekken: texts are counted by the endpoint itself (/tokenize)")
+        return EndpointTokenizer(renderer.text, renderer.detokenized)
+    return _matching(options.tokenizer or tokens.DEFAULT, renderer, notes)
 
 
-def _matching(name: str, renderer: Renderer, notes: list[str]) -> Tokenizer | None:
+def _matching(name: str, renderer: Renderer, notes: list[str]) -> Tokenizer:
+    """The local tokenizer of that name. Raises InputError when the endpoint counts differently."""
     tokenizer = tokens.get(name)
     if not renderer.available:
         notes.append(f"the endpoint has no /tokenize: token counts are those of {name} and not proven for its model")
@@ -108,8 +130,8 @@ def _matching(name: str, renderer: Renderer, notes: list[str]) -> Tokenizer | No
     same, local, remote = agree(tokenizer, renderer, _PROBE_TEXT)
     if not same:
         raise InputError(
-            f"the tokenizer {name} is not the endpoint's: it gives {local} tokens to a probe text, the endpoint {remote}; "
-            "name the model's own with --tokenizer (hf:PATH for a folder with tokenizer.json)"
+            f"the tokenizer {name} is not the endpoint's: a probe text has {local} tokens by {name} and {remote} at the endpoint; "
+            "name the model's own with --tokenizer, or let the endpoint count with --tokenizer server"
         )
     return tokenizer
 

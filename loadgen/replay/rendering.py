@@ -31,6 +31,13 @@ class Renderer:
         """Token ids of plain text."""
         return self._ask({"prompt": text, "add_special_tokens": False})
 
+    def detokenized(self, ids: list[int]) -> str:
+        """Text of token ids."""
+        status, _, answer = self._api.json("POST", "/detokenize", {"model": self._model, "tokens": ids})
+        if status != 200 or not isinstance(answer, dict) or not isinstance(answer.get("prompt"), str):
+            raise InputError(f"{self._api.url}/detokenize answered HTTP {status}; name the model's tokenizer with --tokenizer")
+        return str(answer["prompt"])
+
     def prompt(self, messages: list[dict[str, Any]], tools: list[Any] | None) -> list[int]:
         """Token ids of a chat prompt, the generation prompt included."""
         body: dict[str, Any] = {"messages": messages, "add_generation_prompt": True}

@@ -31,7 +31,7 @@ def trace_path(options: Options, tokenizer: Tokenizer | None, *, quiet: bool = T
             raise InputError(f"there is no trace {path}")
         return path
     folder = Path(options.contexts) if options.contexts else _built(options, tokenizer)
-    return _trace_of(folder, options)
+    return _trace_of(folder, options, tokenizer)
 
 
 def _built(options: Options, tokenizer: Tokenizer | None) -> Path:
@@ -51,7 +51,7 @@ def _built(options: Options, tokenizer: Tokenizer | None) -> Path:
     return final
 
 
-def _trace_of(folder: Path, options: Options) -> Path:
+def _trace_of(folder: Path, options: Options, tokenizer: Tokenizer | None) -> Path:
     """A sweep trace of a folder of contexts. It lies in the cache with the contexts linked beside it, since a trace's
     files must be inside its own folder."""
     contexts = load_set(folder)
@@ -69,8 +69,8 @@ def _trace_of(folder: Path, options: Options) -> Path:
     linked.mkdir(parents=True, exist_ok=True)
     for name in [MANIFEST, *(n for c in contexts.contexts for n in (c.file, str(Path(c.file).with_suffix(".json"))))]:
         _link(folder / name, linked / name)
-    used = tokens.get(contexts.tokenizer)
-    text = material.Material(linked, used, options.seed).text
+    used = tokenizer if tokenizer and tokenizer.name == contexts.tokenizer else tokens.get(contexts.tokenizer)
+    text = material.Material(folder, used, options.seed).text
     return synth.from_contexts(
         linked,
         trace,

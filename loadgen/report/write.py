@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from loadgen.errors import InputError
 from loadgen.measure.hlog import write_log
+from loadgen.report.compare import Comparison
 from loadgen.report.html import page
+from loadgen.report.sides import Side
 from loadgen.report.summary import SUMMARY_FILE, Measured, measure, summary_of
 
 REPORT_FILE = "report.html"
@@ -29,6 +32,17 @@ def write_run(run_dir: Path) -> Measured:
     )
     put(run_dir / REPORT_FILE, page([run]))
     return run
+
+
+def write_compared(path: Path, runs: Sequence[Measured]) -> Path:
+    """Write one report of several runs, arms side by side; returns `path`."""
+    put(path, page(runs))
+    return path
+
+
+def write_comparison(path: Path, sides: Sequence[Side], found: Sequence[Comparison]) -> None:
+    """Write one report with the first run of each side next to each other, and the comparison of all of their runs."""
+    put(path, page([measure(side.folders[0]) for side in sides], found))
 
 
 def put(path: Path, text: str) -> None:
