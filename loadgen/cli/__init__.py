@@ -20,10 +20,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("loadgen.cli.demo", "the whole way in one command, on a simulated endpoint"),
     "run": ("loadgen.cli.run", "replay a trace or a corpus against an endpoint"),
     "report": ("loadgen.cli.report", "rebuild the summary and the report of a run from its samples"),
+    "compare": ("loadgen.cli.compare", "compare runs or arms, run against run"),
+    "gate": ("loadgen.cli.gate", "judge a run by SLOs and a baseline, for CI"),
     "corpus": ("loadgen.cli.corpus", "build exact contexts from a git repository"),
     "trace": ("loadgen.cli.trace", "synthesize, show, validate, import and export traces"),
     "record": ("loadgen.cli.record", "record what a real agent does, through a transparent proxy"),
     "sim": ("loadgen.cli.sim", "serve a simulated endpoint with a tiered KV cache"),
+    "experiment": ("loadgen.cli.experiment", "compare arms of a server: repeated runs in balanced order, one verdict"),
     "probe-host": ("loadgen.cli.probe_host", "sample storage, links and GPU memory of this machine, or read such samples"),
     "path": ("loadgen.cli.path", "print where a shipped file is"),
 }

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from loadgen.measure.run import RunInfo
+from loadgen.report import words
 from loadgen.report.client import Client
 from loadgen.report.columns import ABSENT, ERRORS, Turns
 from loadgen.report.validity import Code, Reason, from_incident, reason
@@ -78,7 +79,7 @@ def _client(turns: Turns, info: RunInfo, client: Client) -> Iterator[Reason]:
     if missing := sorted({*client.without_final(), *silent}):
         yield reason(Code.MISSING_FINAL, f"Workers: {', '.join(missing)}.")
     if busy := client.saturated(SATURATED):
-        yield reason(Code.CLIENT_SATURATED, f"Above {SATURATED:.0%} of a core: {', '.join(busy)}.")
+        yield reason(Code.CLIENT_SATURATED, f"Above {words.share(SATURATED)} of a core: {', '.join(busy)}.")
     lag = client.loop_lag_us()
     if lag.p99 > LOOP_LAG_LIMIT_MS * 1000:
         yield reason(

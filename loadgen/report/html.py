@@ -9,9 +9,11 @@ from importlib.resources import files
 from typing import Any
 
 from loadgen.report import charts
+from loadgen.report.compare import Comparison
+from loadgen.report.marks import simulated
 from loadgen.report.rows import rows
 from loadgen.report.summary import Measured, summary_of
-from loadgen.report.table import arms_differ, simulated
+from loadgen.report.table import arms_differ
 from loadgen.report.validity import Reason
 
 e = html.escape
@@ -21,7 +23,7 @@ def asset(name: str) -> str:
     return files("loadgen.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def page(runs: Sequence[Measured]) -> str:
+def page(runs: Sequence[Measured], comparisons: Sequence[Comparison] = ()) -> str:
     """The report of one run, or of several side by side."""
     summaries = [summary_of(run) for run in runs]
     different = arms_differ(runs)
@@ -33,7 +35,7 @@ def page(runs: Sequence[Measured]) -> str:
     ]
     body = [
         f"<header><h1>{e(names)}</h1>",
-        f'<p class="mark">{e(mark)}</p>' if (mark := simulated(runs)) else "",
+        f'<p class="mark">{e(mark)}</p>' if (mark := simulated([run.info for run in runs])) else "",
         _verdict(reasons),
         "</header>",
         f"<section><h2>Figures</h2>{_table(summaries, comparable=not different)}</section>",

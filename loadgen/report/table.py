@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from loadgen.report.marks import simulated
 from loadgen.report.pairing import differences
 from loadgen.report.rows import rows
 from loadgen.report.summary import Measured, measure, summary_of
@@ -33,18 +34,6 @@ def arms_differ(runs: Sequence[Measured]) -> list[Reason]:
     return found
 
 
-def simulated(runs: Sequence[Measured]) -> str:
-    """The sentence that marks simulated runs, or nothing."""
-    marks = [
-        f"{run.info.endpoint.simulated or 'unnamed profile'} at {run.scale:g}× real time"
-        for run in runs
-        if run.info.endpoint.simulated or run.scale != 1
-    ]
-    if not marks:
-        return ""
-    return f"SIMULATED ({', '.join(dict.fromkeys(marks))}): the profile's numbers in the simulated machine's seconds, not evidence."
-
-
 def print_table(runs: Sequence[Measured], console: Console) -> list[Reason]:
     """Print runs that are measured already. Speed-ups are withheld where the arms did not do the same work."""
     summaries = [summary_of(run) for run in runs]
@@ -66,7 +55,7 @@ def print_table(runs: Sequence[Measured], console: Console) -> list[Reason]:
         label = row.label if row.section in ("run", "rate", "turns") else f"{row.section}: {row.label}"
         cells = [f"[red]{escape(cell)}[/red]" if cell == "INVALID" else escape(cell) for cell in row.cells]
         table.add_row(label, *cells, *([] if different else row.speedups))
-    if mark := simulated(runs):
+    if mark := simulated([run.info for run in runs]):
         console.print(f"[bold yellow]{escape(mark)}[/bold yellow]")
     console.print(table)
     found = list(different)

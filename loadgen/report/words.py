@@ -46,6 +46,11 @@ def percent(part: float | None, whole: float | None) -> str:
     return DASH if part is None or not whole else f"{100 * part / whole:.1f} %"
 
 
+def share(value: float) -> str:
+    """A fraction as a percentage: `5 %`, `12.7 %`, `0.3 %`."""
+    return f"{100 * value:.3g} %"
+
+
 def factor(value: float | None) -> str:
     """A speed-up: `3.32×`."""
     return DASH if value is None else f"{number(value)}×"

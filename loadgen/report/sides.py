@@ -1,0 +1,101 @@
+"""Which runs are compared with which: run folders and folders of runs, grouped into sides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from loadgen.errors import InputError
+from loadgen.measure.run import RUN_FILE, RunInfo, read_run
+from loadgen.report.columns import Turns
+from loadgen.report.pairing import differences
+from loadgen.report.summary import measure, summary_of
+from loadgen.report.validity import Code, Reason, reason
+
+By = Literal["auto", "arm", "argument"]
+
+
+@dataclass
+class Side:
+    """Runs of one arm (or of one argument): their folders, `run.json` and summaries, in the same order."""
+
+    label: str
+    folders: list[Path] = field(default_factory=list)
+    infos: list[RunInfo] = field(default_factory=list)
+    summaries: list[dict[str, Any]] = field(default_factory=list)
+    reasons: list[Reason] = field(
+        default_factory=list
+    )  # the runs' own, and work that differs from the first run's
+
+    def values(self, *path: str) -> list[float] | None:
+        """One figure of each run by its path in the summary; None when a run lacks it, since dropping it would choose."""
+        found: list[float] = []
+        for summary in self.summaries:
+            value: Any = summary
+            for name in path:
+                value = value.get(name) if isinstance(value, dict) else None
+            if value is None or value <= 0:
+                return None
+            found.append(float(value))
+        return found
+
+
+def run_folders(argument: Path) -> list[Path]:
+    """The argument itself when it is a run, else the runs inside it, sorted. Raises InputError when there is none."""
+    if (argument / RUN_FILE).is_file():
+        return [argument]
+    if not argument.is_dir():
+        raise InputError(f"{argument} does not exist; give a run folder, or a folder of runs")
+    found = sorted(path.parent for path in argument.glob(f"*/{RUN_FILE}"))
+    if not found:
+        raise InputError(f"{argument} is neither a run folder (it has no {RUN_FILE}) nor does it hold any")
+    return found
+
+
+def split(arguments: Sequence[Path], by: By = "auto") -> list[tuple[str, list[Path]]]:
+    """(label, run folders) of each side, in the order in which they were named.
+
+    `auto`: by arm when several arms are among the runs, else by argument (the same arm before and after a change).
+    """
+    folders = [(argument, folder) for argument in arguments for folder in run_folders(argument)]
+    if repeated := [
+        folder
+        for _, folder in folders
+        if sum(other.resolve() == folder.resolve() for _, other in folders) > 1
+    ]:
+        raise InputError(f"{repeated[0]} was given twice; a run can only be on one side, once")
+    arms = [read_run(folder).arm for _, folder in folders]
+    by_arm = by == "arm" or (by == "auto" and len(set(arms)) > 1)
+    short = len({argument.name for argument in arguments}) == len(arguments)
+    sides: dict[str, list[Path]] = {}
+    for (argument, folder), arm in zip(folders, arms, strict=True):
+        sides.setdefault(arm if by_arm else argument.name if short else str(argument), []).append(folder)
+    return list(sides.items())
+
+
+def read_sides(split_runs: Sequence[tuple[str, list[Path]]]) -> list[Side]:
+    """Measure every run, one in memory at a time beside the first, against whose work each other's is checked."""
+    sides: list[Side] = []
+    base: tuple[str, Turns] | None = None
+    for label, folders in split_runs:
+        side = Side(label)
+        for folder in folders:
+            run = measure(folder)
+            side.folders.append(folder)
+            side.infos.append(run.info)
+            side.summaries.append(summary_of(run))
+            side.reasons.extend(_named(one, folder) for one in run.reasons)
+            if base is None:
+                base = (folder.name, run.turns)
+            elif unequal := differences(base[1], run.turns):
+                side.reasons.append(reason(Code.ARMS_DIFFER, f"{base[0]} against {folder.name}: {unequal}."))
+            if run.info.endpoint.time_scale != (sides[0] if sides else side).infos[0].endpoint.time_scale:
+                side.reasons.append(reason(Code.ARMS_DIFFER, f"{folder.name} has another time scale."))
+        sides.append(side)
+    return sides
+
+
+def _named(one: Reason, folder: Path) -> Reason:
+    return Reason(one.code, one.sentence, one.remedy, f"{one.detail} ({folder.name})".strip())

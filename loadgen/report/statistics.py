@@ -1,0 +1,253 @@
+"""The tests behind a verdict (design, section 8). The run is the unit: values here are one figure a run, never one a turn.
+
+All comparisons are on logarithms, so that an effect is a ratio: d = mean(log candidate) - mean(log baseline).
+Sources: Welch (1947) for unequal variances; Schuirmann (1987) for two one-sided tests; Holm (1979); Korn and Graubard
+(1998) for the bounds of a share from clustered turns. The rules are calibrated by `benchmarks/statistics_*.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, stats
+
+ALPHA = 0.01  # one-sided, of the primary endpoint against "no change"
+LEVEL = 0.95  # of intervals, and of the bound that must clear the tolerance
+POWER = 0.90
+MIN_RUNS = 5  # a side
+MIN_DF = 8  # of a stored variance that may stand in for runs
+BOOTSTRAP_FROM = 10  # runs a side
+EQUALITY_MARGIN = 0.05
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Run-to-run standard deviation of log values, pooled over groups of equal runs. `upper` is its 95 % upper bound."""
+
+    sd: float
+    df: int
+
+    @property
+    def upper(self) -> float:
+        return self.sd * math.sqrt(self.df / stats.chi2.ppf(1 - LEVEL, self.df)) if self.df else math.inf
+
+
+def noise_floor(groups: Sequence[Sequence[float]]) -> Noise | None:
+    """Pooled SD of the logs within groups (one group: runs of one arm under one build). None without two runs in any group."""
+    logs = [np.log(np.asarray(group, dtype=np.float64)) for group in groups if len(group) >= 2]
+    df = sum(len(group) - 1 for group in logs)
+    if not df:
+        return None
+    return Noise(math.sqrt(sum(float(((group - group.mean()) ** 2).sum()) for group in logs) / df), df)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Candidate against baseline. `ratio` > 1: the candidate's figure is larger. `low`, `high`: 95 % interval of the ratio.
+
+    `p_larger` and `p_smaller` are one-sided against no change; None, as the bounds, where nothing can be tested.
+    `se` and `df` are of the log ratio; `method` says which test it was.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    p_larger: float | None
+    p_smaller: float | None
+    se: float | None
+    df: float | None
+    runs: tuple[int, int]
+    method: Literal["welch", "stored variance", "none"]
+
+    @property
+    def p(self) -> float | None:
+        """Two-sided."""
+        if self.p_larger is None or self.p_smaller is None:
+            return None
+        return min(1.0, 2 * min(self.p_larger, self.p_smaller))
+
+
+def difference(
+    baseline: Sequence[float], candidate: Sequence[float], stored: Noise | None = None
+) -> Difference:
+    """Compare run-level values (each > 0, at least one a side).
+
+    Welch's t when both sides have MIN_RUNS; with fewer, Student's t with a stored variance of at least MIN_DF degrees of
+    freedom; else, with two runs a side, Welch's interval for the eye, which a verdict must not use (`decidable`).
+    """
+    a, b = (np.log(np.asarray(side, dtype=np.float64)) for side in (baseline, candidate))
+    d = float(b.mean() - a.mean())
+    runs = (a.size, b.size)
+    enough = min(runs) >= MIN_RUNS
+    if not enough and stored is not None and stored.df >= MIN_DF:
+        return _student(d, stored.sd * math.sqrt(1 / a.size + 1 / b.size), stored.df, runs, "stored variance")
+    if min(runs) < 2:
+        return Difference(math.exp(d), None, None, None, None, None, None, runs, "none")
+    va, vb = float(a.var(ddof=1)) / a.size, float(b.var(ddof=1)) / b.size
+    se = math.sqrt(va + vb)
+    # two sides without any spread (a simulation): the difference is exact
+    df = (va + vb) ** 2 / (va**2 / (a.size - 1) + vb**2 / (b.size - 1)) if se else float(sum(runs) - 2)
+    return _student(d, se, df, runs, "welch")
+
+
+def _student(
+    d: float, se: float, df: float, runs: tuple[int, int], method: Literal["welch", "stored variance"]
+) -> Difference:
+    t = d / se if se else math.copysign(math.inf, d) if d else 0.0
+    half = float(stats.t.ppf((1 + LEVEL) / 2, df)) * se
+    larger, smaller = float(stats.t.sf(t, df)), float(stats.t.cdf(t, df))
+    return Difference(
+        math.exp(d), math.exp(d - half), math.exp(d + half), larger, smaller, se, df, runs, method
+    )
+
+
+def decidable(found: Difference) -> bool:
+    """Whether a verdict may rest on it: MIN_RUNS a side, or a stored variance."""
+    return found.method == "stored variance" or (found.method == "welch" and min(found.runs) >= MIN_RUNS)
+
+
+def is_larger(found: Difference, tolerance: float) -> bool:
+    """Whether the candidate's figure is shown to be larger than the baseline's by more than the tolerance.
+
+    Both must hold: p < ALPHA against no change, and the lower 95 % bound of the ratio is above 1 + tolerance.
+    """
+    if found.p_larger is None or found.low is None:
+        return False
+    return found.p_larger < ALPHA and found.low > 1 + tolerance
+
+
+def smallest_effect(se: float, df: float, tolerance: float) -> float:
+    """The ratio - 1 that `is_larger` finds with a probability of POWER, given the standard error of the log ratio."""
+    against_none = _detectable(float(stats.t.ppf(1 - ALPHA, df)), df) * se
+    beyond = math.log1p(tolerance) + _detectable(float(stats.t.ppf((1 + LEVEL) / 2, df)), df) * se
+    return math.expm1(max(against_none, beyond))
+
+
+def _detectable(critical: float, df: float) -> float:
+    """Non-centrality at which t exceeds `critical` with a probability of POWER."""
+    return float(
+        optimize.brentq(lambda nc: stats.nct.sf(critical, df, nc) - POWER, 0.0, 20.0 + 10 * critical)
+    )
+
+
+def runs_needed(sd: float, effect: float, tolerance: float, most: int = 100) -> int | None:
+    """Runs a side that find a ratio of 1 + effect with a probability of POWER; None when `most` are not enough."""
+    for n in range(MIN_RUNS, most + 1):
+        if smallest_effect(sd * math.sqrt(2 / n), 2 * n - 2, tolerance) <= effect:
+            return n
+    return None
+
+
+def bootstrap_interval(
+    baseline: Sequence[float], candidate: Sequence[float], seed: int = 0
+) -> tuple[float, float]:
+    """95 % BCa interval of the ratio of geometric means, resampling runs; meant for BOOTSTRAP_FROM runs a side or more."""
+    a, b = (np.log(np.asarray(side, dtype=np.float64)) for side in (baseline, candidate))
+    if np.ptp(a) == 0 and np.ptp(b) == 0:
+        exact = math.exp(float(b.mean() - a.mean()))
+        return exact, exact
+
+    def statistic(x: Floats, y: Floats, axis: int = -1) -> Floats:
+        return np.asarray(y.mean(axis=axis) - x.mean(axis=axis))
+
+    found = stats.bootstrap(
+        (a, b),
+        statistic,
+        n_resamples=4999,
+        confidence_level=LEVEL,
+        method="BCa",
+        rng=np.random.default_rng(seed),
+    )
+    return math.exp(found.confidence_interval.low), math.exp(found.confidence_interval.high)
+
+
+def equal_within(found: Difference, margin: float = EQUALITY_MARGIN) -> bool | None:
+    """Two one-sided tests at 0.05: True when the ratio is shown to lie within 1/(1 + margin) … 1 + margin; None if untestable."""
+    if found.se is None or found.df is None:
+        return None
+    half = float(stats.t.ppf(LEVEL, found.df)) * found.se
+    return abs(math.log(found.ratio)) + half < math.log1p(margin)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Adjusted p values (Holm's step-down)."""
+    order = sorted(range(len(p)), key=p.__getitem__)
+    adjusted = [0.0] * len(p)
+    running = 0.0
+    for position, which in enumerate(order):
+        running = max(running, min(1.0, (len(p) - position) * p[which]))
+        adjusted[which] = running
+    return adjusted
+
+
+@dataclass(frozen=True)
+class Share:
+    """Share of turns over a limit. `low` and `high` are one-sided 95 % bounds; `effective` is the n that they rest on."""
+
+    over: int
+    turns: int
+    clusters: int
+    effective: float
+    low: float
+    high: float
+
+
+CLEAR = 4.0  # standard deviations of log time between the mean and the limit, beyond which times do not come near it
+
+
+def exceedance(
+    over: npt.NDArray[np.bool_],
+    cluster: npt.NDArray[np.integer],
+    log_time: Floats | None = None,
+    log_limit: float = 0.0,
+) -> Share:
+    """Bounds of the share of turns over a limit, adjusted for turns of one session being alike. All arrays are [N].
+
+    Korn and Graubard: the exact binomial bounds with n* = n / deff x (t(n - 1) / t(clusters - 1))^2 turns, where
+    deff = 1 + (m - 1) ICC, m the (weighted) turns a session. With no turn over the limit, or all, the indicator shows no
+    clustering; then the ICC of the log times stands in, unless the limit lies CLEAR of them.
+    """
+    n, k = int(over.size), int(np.count_nonzero(over))
+    if not n:
+        return Share(0, 0, 0, 0.0, 0.0, 1.0)
+    _, codes = np.unique(cluster, return_inverse=True)
+    sizes = np.bincount(codes)
+    icc = 0.0
+    if 0 < k < n:
+        icc = intraclass(over.astype(np.float64), codes)
+    elif log_time is not None and log_time.size == n:
+        spread = float(log_time.std())
+        if spread and abs(log_limit - float(log_time.mean())) < CLEAR * spread:
+            icc = intraclass(log_time, codes)
+    weighted = float((sizes.astype(np.float64) ** 2).sum()) / n
+    effective = n / (1 + (weighted - 1) * icc)
+    if sizes.size > 1:
+        effective *= (float(stats.t.ppf(LEVEL, n - 1)) / float(stats.t.ppf(LEVEL, sizes.size - 1))) ** 2
+    else:
+        effective = 1.0  # one session says nothing about others
+    effective = min(effective, float(n))
+    hits = k / n * effective
+    low = float(stats.beta.ppf(1 - LEVEL, hits, effective - hits + 1)) if k else 0.0
+    high = float(stats.beta.ppf(LEVEL, hits + 1, effective - hits)) if k < n else 1.0
+    return Share(k, n, int(sizes.size), effective, low, high)
+
+
+def intraclass(values: Floats, codes: npt.NDArray[np.integer]) -> float:
+    """Intraclass correlation by one-way analysis of variance, not below 0."""
+    sizes = np.bincount(codes).astype(np.float64)
+    groups, n = sizes.size, values.size
+    if groups < 2 or n <= groups:
+        return 0.0
+    means = np.bincount(codes, weights=values) / sizes
+    between = float((sizes * (means - values.mean()) ** 2).sum()) / (groups - 1)
+    within = float(((values - means[codes]) ** 2).sum()) / (n - groups)
+    size = (n - float((sizes**2).sum()) / n) / (groups - 1)
+    whole = between + (size - 1) * within
+    return max(0.0, (between - within) / whole) if whole else 0.0
