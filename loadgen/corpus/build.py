@@ -13,11 +13,15 @@ from typing import NamedTuple
 import msgspec
 
 from loadgen.corpus import layout
+from loadgen.corpus.agent import agent, recipe_hash
+from loadgen.corpus.composed import Composed, Composer, Shared
 from loadgen.corpus.context import MANIFEST, Context, ContextSet
-from loadgen.corpus.exact import Filled, Filler
+from loadgen.corpus.document import DocumentComposer
+from loadgen.corpus.exact import Filler
 from loadgen.corpus.library import Library, open_source
 from loadgen.corpus.material import SOURCE
-from loadgen.corpus.prefix import BLOCK, longest_common
+from loadgen.corpus.messages import MessagesComposer
+from loadgen.corpus.prefix import prove
 from loadgen.corpus.recipe import Origin, Recipe
 from loadgen.corpus.rules import Account
 from loadgen.corpus.source import Source
@@ -27,6 +31,8 @@ from loadgen.tokens.base import Tokenizer
 
 Progress = Callable[[int, int], None]
 """(contexts done, contexts in all)"""
+
+_FRONT = 512  # tokens of each context that are kept for the proof, beyond what contexts share
 
 
 class Built(NamedTuple):
@@ -75,10 +81,10 @@ def build_and_account(
     """
     if n < 1 or tokens < 64:
         raise InputError("a corpus needs at least one context, and a context at least 64 tokens")
-    refuse_foreign(out, _ours)
+    refuse_foreign(out, is_ours)
     source = open_source(recipe)
     try:
-        library = Library(source, recipe, tokenizer)
+        library = Library(source, recipe, tokenizer, framed=recipe.prompt.form == "document")
         with staged(out) as folder:
             return _build_into(folder, library, recipe, n, tokens, tokenizer, progress, processes)
     except OSError as error:
@@ -97,81 +103,118 @@ def _build_into(
     progress: Progress | None,
     processes: int | None,
 ) -> Built:
-    filler = Filler(tokenizer)
-    contexts: list[Context | None] = [None] * n
-    fronts: list[list[int]] = [[]] * n
-    lock = threading.Lock()
-    source = library.source
+    prompt = recipe.prompt
+    shared_tokens = prompt.shared_tokens if prompt.layout in ("shared-prefix", "tenants") else 0
+    filler = Filler(tokenizer, front=shared_tokens + _FRONT)
+    composer = _composer(recipe, library, filler, tokens)
+    writer = _Writer(folder, composer.suffix, library.source, recipe, tokens, tokenizer, n, progress)
+    with ThreadPoolExecutor(processes or os.cpu_count() or 1) as pool:
+        used = layout.build(layout.Job(library, composer, filler, prompt, n, tokens, pool, writer.done))
+    groups = [context.group for context in writer.contexts]
+    proof = prove(writer.fronts, groups, shared_tokens)
+    contexts = writer.finish(
+        {"layout": used, "form": prompt.form, "seed": prompt.seed, "shared_tokens": shared_tokens}
+    )
+    found = ContextSet(
+        content_hash=_content_hash(contexts),
+        tokens=tokens,
+        tokenizer=tokenizer.name,
+        tokenizer_fingerprint=tokenizer.fingerprint,
+        max_common_prefix=max(proof),
+        contexts=contexts,
+    )
+    _write_json(folder / SOURCE, _pinned(recipe, library.source))
+    _write_json(folder / MANIFEST, found)
+    return _outcome(library, found, used, prompt.layout)
 
-    def done(index: int, filled: Filled) -> None:
-        data = filled.text.encode()
-        file = f"context-{index:04d}.txt"
-        (folder / file).write_bytes(data)
-        contexts[index] = Context(
-            id=f"context-{index:04d}",
-            file=file,
+
+def _composer(recipe: Recipe, library: Library, filler: Filler, tokens: int) -> Composer:
+    prompt = recipe.prompt
+    parts = agent(recipe, [entry.path for entry in library.entries])
+    make = MessagesComposer if prompt.form == "messages" else DocumentComposer
+    return make(filler, parts, name=recipe.name, seed=prompt.seed, tokens=tokens)
+
+
+class _Writer:
+    """Writes contexts as they are done, in any order and from any thread."""
+
+    def __init__(
+        self,
+        folder: Path,
+        suffix: str,
+        source: Source,
+        recipe: Recipe,
+        tokens: int,
+        tokenizer: Tokenizer,
+        n: int,
+        progress: Progress | None,
+    ) -> None:
+        self.fronts: list[list[int]] = [[]] * n
+        self._made: dict[int, Context] = {}
+        self._folder = folder
+        self._suffix = suffix
+        self._progress = progress
+        self._n = n
+        self._lock = threading.Lock()
+        self._common = Context(
+            id="",
+            file="",
             tokens=tokens,
-            sha256=hashlib.sha256(data).hexdigest(),
-            bytes=len(data),
+            sha256="",
+            bytes=0,
             tokenizer=tokenizer.name,
             tokenizer_fingerprint=tokenizer.fingerprint,
             corpus=source.url,
             commit=source.commit,
-            recipe_hash=recipe.hash,
-            files=[path for path in filled.used if path],
+            recipe_hash=recipe_hash(recipe),
         )
-        fronts[index] = filled.front
-        if progress is not None:
-            with lock:
-                progress(sum(context is not None for context in contexts), n)
 
-    wanted = recipe.prompt.layout
-    with ThreadPoolExecutor(processes or os.cpu_count() or 1) as pool:
-        arguments = {
-            "n": n,
-            "tokens": tokens,
-            "seed": recipe.prompt.seed,
-            "name": recipe.name,
-            "pool": pool,
-            "done": done,
-        }
-        if wanted in ("auto", "distinct"):
-            try:
-                layout.distinct(library, filler, **arguments)  # type: ignore[arg-type]
-                used = "distinct"
-            except layout.ShortError:
-                if wanted == "distinct":
-                    raise
-                contexts[:] = [None] * n
-                layout.rotated(library, filler, **arguments)  # type: ignore[arg-type]
-                used = "rotated"
-        elif wanted == "rotated":
-            layout.rotated(library, filler, **arguments)  # type: ignore[arg-type]
-            used = "rotated"
-        else:
-            raise InputError(f"layout {wanted} is not built yet")
-    complete = [context for context in contexts if context is not None]
-    shared, i, j = longest_common(fronts)
-    if shared >= BLOCK:
-        raise InputError(
-            f"contexts {i} and {j} share their first {shared} tokens, which is a KV block or more; use another seed"
+    @property
+    def contexts(self) -> list[Context]:
+        return [self._made[index] for index in range(self._n)]
+
+    def done(self, index: int, composed: Composed, shared: Shared | None) -> None:
+        name = f"context-{index:04d}"
+        (self._folder / (name + self._suffix)).write_bytes(composed.data)
+        context = msgspec.structs.replace(
+            self._common,
+            id=name,
+            file=name + self._suffix,
+            sha256=hashlib.sha256(composed.data).hexdigest(),
+            bytes=len(composed.data),
+            files=[*(shared.files if shared else ()), *composed.files],
+            group=shared.group if shared else None,
         )
-    for context in complete:
-        context.extra = {"layout": used, "seed": recipe.prompt.seed}
-        (folder / f"{context.id}.json").write_bytes(
-            msgspec.json.format(msgspec.json.encode(context), indent=1)
-        )
-    found = ContextSet(
-        content_hash=_content_hash(recipe, complete),
-        tokens=tokens,
-        tokenizer=tokenizer.name,
-        tokenizer_fingerprint=tokenizer.fingerprint,
-        max_common_prefix=shared,
-        contexts=complete,
-    )
-    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
-    (folder / SOURCE).write_bytes(msgspec.json.format(msgspec.json.encode(_pinned(recipe, source)), indent=1))
-    return _outcome(library, found, used, wanted)
+        self.fronts[index] = composed.front
+        with self._lock:
+            self._made[index] = context
+            if self._progress is not None:
+                self._progress(len(self._made), self._n)
+
+    def finish(self, extra: dict[str, object]) -> list[Context]:
+        """Write each context's record and return them all."""
+        contexts = self.contexts
+        for context in contexts:
+            context.extra = extra
+            _write_json(self._folder / f"{context.id}.json", context)
+        return contexts
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file of this name can be part of a set of contexts."""
+    return name in (MANIFEST, SOURCE) or (name.startswith("context-") and name.endswith((".txt", ".json")))
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))
+
+
+def _content_hash(contexts: list[Context]) -> str:
+    """SHA-256 (hex) over tokenizer and texts: equal means equal bytes and equal counts."""
+    digest = hashlib.sha256()
+    for context in contexts:
+        digest.update(f"{context.tokenizer_fingerprint} {context.tokens} {context.sha256}\n".encode())
+    return digest.hexdigest()
 
 
 def _pinned(recipe: Recipe, source: Source) -> Recipe:
@@ -188,8 +231,7 @@ def _outcome(library: Library, found: ContextSet, used: str, wanted: str) -> Bui
         remarks.append(
             "too little text for distinct contexts: all hold the same files, each in another order (layout rotated)"
         )
-    for note, files in sorted(account.notes.items()):
-        remarks.append(f"{note}: {files:,} files")
+    remarks += [f"{note}: {files:,} files" for note, files in sorted(account.notes.items())]
     if library.broken_specials:
         remarks.append(f"strings that are special tokens, broken by a space: {library.broken_specials:,}")
     return Built(
@@ -203,14 +245,3 @@ def _outcome(library: Library, found: ContextSet, used: str, wanted: str) -> Bui
             entry.path not in paths and entry.path not in account.left_out for entry in library.entries
         ),
     )
-
-
-def _content_hash(recipe: Recipe, contexts: list[Context]) -> str:
-    digest = hashlib.sha256(recipe.hash.encode())
-    for context in contexts:
-        digest.update(context.sha256.encode())
-    return digest.hexdigest()
-
-
-def _ours(name: str) -> bool:
-    return name in (MANIFEST, SOURCE) or (name.startswith("context-") and name.endswith((".txt", ".json")))

@@ -68,23 +68,23 @@ class Filler:
 
     def __init__(self, tokenizer: Tokenizer, *, front: int = 512) -> None:
         """`front`: how many of a text's first token ids to keep."""
-        self._tokenizer = tokenizer
-        self._front = front
+        self.tokenizer = tokenizer
+        self.front = front
         self._ratio = 0.3  # tokens a character, learnt; decides only how much goes into one call
         self.adds_up = additive(tokenizer)
-        self.name = tokenizer.name
-        self.count = tokenizer.count
 
-    def fill(self, pieces: Iterator[Piece], tokens: int) -> Filled | None:
+    def fill(self, pieces: Iterator[Piece], tokens: int, *, end: str = "") -> Filled | None:
         """Take pieces until they hold `tokens` tokens and cut the last one to fit. None when the pieces run out before.
+
+        The text ends with a non-space and then `end`, which is counted.
 
         One call of the tokenizer takes about 97 % of the text, and so proves the seams between its pieces; the rest is
         counted piece by piece and checked together with the piece before it. The result does not depend on the
         estimate behind the 97 %.
         """
         if not self.adds_up:
-            return self._fill_whole(pieces, tokens)
-        count = self._tokenizer.count
+            return self._fill_whole(pieces, tokens, end)
+        count = self.tokenizer.count
         taken: list[Piece] = []
         chars = 0
         for piece in pieces:
@@ -93,8 +93,8 @@ class Filler:
             if chars * self._ratio > tokens * 0.97:
                 break
         block = len(taken)
-        ids = self._tokenizer.encode("".join(piece.text for piece in taken))
-        total, head = len(ids), ids[: self._front]
+        ids = self.tokenizer.encode("".join(piece.text for piece in taken))
+        total, head = len(ids), ids[: self.front]
         self._ratio = total / max(chars, 1)
         del ids
         while total < tokens:
@@ -111,30 +111,30 @@ class Filler:
             taken.pop()
             last = count(taken[-1].text)
         parts = [piece.text for piece in taken[:-1]]
-        end = self._end(parts, taken[-1].text, tokens - (total - last))
+        last_part = self._end(parts, taken[-1].text, tokens - (total - last), end)
         overlap = "".join(parts[max(0, min(block, len(parts)) - 1) :])
-        if count(overlap + end) != count(overlap) + count(end):
+        if count(overlap + last_part) != count(overlap) + count(last_part):
             raise InputError(
-                f"{self._tokenizer.name} merges tokens across pieces, so its counts do not add up here"
+                f"{self.tokenizer.name} merges tokens across pieces, so its counts do not add up here"
             )
-        return Filled("".join(parts) + end, head[:tokens], [piece.source for piece in taken])
+        return Filled("".join(parts) + last_part, head[:tokens], [piece.source for piece in taken])
 
-    def _end(self, parts: list[str], text: str, tokens: int) -> str:
+    def _end(self, parts: list[str], text: str, tokens: int, end: str) -> str:
         """The beginning of `text` with exactly `tokens` tokens; takes pieces off `parts` where no cut of `text` gives that."""
         wanted = tokens
-        while (end := cut(self._tokenizer, text, tokens)) is None:
+        while (found := cut(self.tokenizer, text, tokens, end)) is None:
             if not parts:
                 raise InputError(
-                    f"no text of exactly {wanted} tokens can be cut for {self._tokenizer.name}; ask for another number of tokens"
+                    f"no text of exactly {wanted} tokens can be cut for {self.tokenizer.name}; ask for another number of tokens"
                 )
             before = parts.pop()
-            tokens += self._tokenizer.count(before)
+            tokens += self.tokenizer.count(before)
             text = before + text
-        return end
+        return found
 
-    def _fill_whole(self, pieces: Iterator[Piece], tokens: int) -> Filled | None:
+    def _fill_whole(self, pieces: Iterator[Piece], tokens: int, end: str) -> Filled | None:
         """`fill` for a tokenizer whose counts do not add up: the whole text is counted, pieces only say when to."""
-        count = self._tokenizer.count
+        count = self.tokenizer.count
         taken: list[Piece] = []
         estimate = 0
         for piece in pieces:
@@ -144,12 +144,12 @@ class Filler:
                 break
         else:
             return None
-        text = self._end([], "".join(piece.text for piece in taken), tokens)
-        return Filled(text, self._tokenizer.encode(text)[: self._front], [piece.source for piece in taken])
+        text = self._end([], "".join(piece.text for piece in taken), tokens, end)
+        return Filled(text, self.tokenizer.encode(text)[: self.front], [piece.source for piece in taken])
 
 
-def cut(tokenizer: Tokenizer, text: str, tokens: int) -> str | None:
-    """The beginning of `text` with exactly `tokens` tokens that ends with a non-space; None when none was found.
+def cut(tokenizer: Tokenizer, text: str, tokens: int, end: str = "") -> str | None:
+    """The beginning of `text` with exactly `tokens` tokens that ends with a non-space and `end`; None when none was found.
 
     Where a cut between two tokens does not count up to `tokens`, or leaves a space at the end, a few tokens less are
     taken and short words fill up.
@@ -163,9 +163,9 @@ def cut(tokenizer: Tokenizer, text: str, tokens: int) -> str | None:
             start = text[
                 : bisect_left(range(len(text)), tokens - drop, key=lambda n: tokenizer.count(text[:n]))
             ]
-        for end in _ends(start.rstrip(), drop):
-            if end and tokenizer.count(end) == tokens:
-                return end
+        for candidate in _ends(start.rstrip(), drop):
+            if candidate and tokenizer.count(candidate + end) == tokens:
+                return candidate + end
     return None
 
 

@@ -1,19 +1,22 @@
-"""Layouts: which text each of n contexts is made of."""
+"""Layouts: which files each of n contexts is made of, and what contexts share.
+
+None of it depends on how many threads work: files are dealt by the hash of their paths, and whatever needs the
+outcome of another context is done in the order of the contexts.
+"""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from itertools import chain
+from typing import NamedTuple
 
-from loadgen.corpus.exact import Filled, Filler, Piece
+from loadgen.corpus.composed import Composed, Composer, Shared
+from loadgen.corpus.exact import Filler
 from loadgen.corpus.library import Library
+from loadgen.corpus.recipe import Prompt
 from loadgen.corpus.source import Entry
 from loadgen.errors import InputError
-
-Done = Callable[[int, Filled], None]
-"""Called once for each context, from any thread, in any order."""
 
 # No text has fewer bytes a token on average; used to refuse at once what cannot be done.
 _LEAST_BYTES_A_TOKEN = 1.5
@@ -23,89 +26,136 @@ class ShortError(InputError):
     """The corpus has too little text for the layout."""
 
 
-def opening(seed: int, index: int, name: str) -> Piece:
-    """The first line of a context: differs from every other context's in its first characters."""
-    digest = hashlib.sha256(f"{seed}\0{index}".encode()).hexdigest()[:12]
-    return Piece("", f"{digest} is the id of this session. Files of {name} follow.\n")
+class Job(NamedTuple):
+    """One build: what all layouts need."""
+
+    library: Library
+    composer: Composer
+    filler: Filler
+    prompt: Prompt
+    n: int
+    tokens: int
+    pool: Executor
+    done: Callable[[int, Composed, Shared | None], None]
+    """Called once for each context, from any thread, in any order."""
 
 
-def distinct(
-    library: Library, filler: Filler, *, n: int, tokens: int, seed: int, name: str, pool: Executor, done: Done
-) -> None:
+def build(job: Job) -> str:
+    """Build all contexts by the recipe's layout; returns the layout that was used where the recipe says `auto`."""
+    shares = shared_parts(job)
+    taken = {path for share in shares if share is not None for path in share.files}
+    layout = job.prompt.layout
+    if layout != "rotated":
+        try:
+            _distinct(job, shares, taken)
+        except ShortError:
+            if layout == "distinct":
+                raise
+        else:
+            return "distinct" if layout == "auto" else layout
+    _rotated(job, shares, taken)
+    return "rotated" if layout == "auto" else layout
+
+
+def shared_parts(job: Job) -> list[Shared | None]:
+    """What each context begins with: nothing, the same for all, or its tenant's."""
+    prompt = job.prompt
+    if prompt.layout not in ("shared-prefix", "tenants"):
+        return [None] * job.n
+    groups = prompt.tenants if prompt.layout == "tenants" else 1
+    if prompt.shared_tokens + 64 > job.tokens:
+        raise InputError(
+            f"contexts of {job.tokens:,} tokens cannot share {prompt.shared_tokens:,} and have something of their own; "
+            "lower prompt.shared_tokens or ask for more tokens"
+        )
+    parts: list[Shared] = []
+    order = job.library.ordered("share", prompt.seed)
+    for group in range(groups):
+        name = f"tenant-{group}" if prompt.layout == "tenants" else "shared"
+        part = job.composer.share(name, prompt.shared_tokens, job.library.pieces(order))
+        if part is None:
+            raise _short(job, f"to share {prompt.shared_tokens:,} tokens")
+        parts.append(part)
+        used = set(part.files)
+        order = [entry for entry in order if entry.path not in used]
+    return [parts[index % groups] for index in range(job.n)]
+
+
+def _distinct(job: Job, shares: Sequence[Shared | None], taken: set[str]) -> None:
     """Every file stands in at most one context.
 
-    Files are dealt round by round in hash order; a context that its share does not fill is completed, in order of the
-    contexts, from files that the others did not need. Neither depends on how many threads work.
+    Files are dealt one by one in hash order; a context that its hand does not fill is completed from files that the
+    others did not need.
     """
-    if library.shown_bytes() < n * tokens * _LEAST_BYTES_A_TOKEN:
-        raise _short(library, n, tokens)
-    order = library.ordered("deal", seed)
-    shares = [order[index::n] for index in range(n)]
+    own = [job.tokens - (share.tokens if share else 0) for share in shares]
+    if job.library.shown_bytes() < sum(own) * _LEAST_BYTES_A_TOKEN:
+        raise _short(job, f"for {job.n} distinct contexts of {job.tokens:,} tokens")
+    order = [entry for entry in job.library.ordered("deal", job.prompt.seed) if entry.path not in taken]
+    hands = [order[index :: job.n] for index in range(job.n)]
 
     def one(index: int) -> set[str] | None:
-        filled = filler.fill(chain([opening(seed, index, name)], library.pieces(shares[index])), tokens)
-        if filled is None:
+        composed = job.composer.compose(index, shares[index], job.library.pieces(hands[index]))
+        if composed is None:
             return None
-        done(index, filled)
-        return set(filled.used)
+        job.done(index, composed, shares[index])
+        return set(composed.files)
 
-    used = list(pool.map(one, range(n)))
-    missing = [index for index in range(n) if used[index] is None]
+    used = list(job.pool.map(one, range(job.n)))
+    missing = [index for index, paths in enumerate(used) if paths is None]
     if not missing:
         return
     spare = [
         entry
-        for entry, owner in zip(order, (used[place % n] for place in range(len(order))), strict=True)
-        if owner is not None and entry.path not in owner
+        for index, paths in enumerate(used)
+        if paths is not None
+        for entry in hands[index]
+        if entry.path not in paths
     ]
     for index in missing:
-        filled = filler.fill(
-            chain([opening(seed, index, name)], library.pieces(chain(shares[index], spare))), tokens
-        )
-        if filled is None:
-            raise _short(library, n, tokens)
-        done(index, filled)
-        taken = set(filled.used)
-        spare = [entry for entry in spare if entry.path not in taken]
+        composed = job.composer.compose(index, shares[index], job.library.pieces(chain(hands[index], spare)))
+        if composed is None:
+            raise _short(job, f"for {job.n} distinct contexts of {job.tokens:,} tokens")
+        job.done(index, composed, shares[index])
+        paths = set(composed.files)
+        spare = [entry for entry in spare if entry.path not in paths]
 
 
-def rotated(
-    library: Library, filler: Filler, *, n: int, tokens: int, seed: int, name: str, pool: Executor, done: Done
-) -> None:
-    """All contexts hold the same files, each in another order."""
-    material: list[Entry] = []
+def _rotated(job: Job, shares: Sequence[Shared | None], taken: set[str]) -> None:
+    """All contexts are made of the same files, each in another order.
+
+    The files are as many as `prompt.pool_tokens` tokens take; with more than a context holds, each has a part of them.
+    """
+    pool: list[Entry] = []
     total = 0
-    for entry in library.ordered("deal", seed):
-        for piece in library.pieces([entry]):
-            total += filler.count(piece.text)
-            material.append(entry)
-        if total >= tokens:
+    wanted = max(job.prompt.pool_tokens, job.tokens)
+    for entry in job.library.ordered("deal", job.prompt.seed):
+        if entry.path in taken:
+            continue
+        for piece in job.library.pieces([entry]):
+            total += job.filler.tokenizer.count(piece.text)
+            pool.append(entry)
+        if total >= wanted:
             break
     else:
-        raise ShortError(
-            f"{library.source.url} holds {total:,} tokens of text that an agent would read, fewer than one context of {tokens:,}; "
-            "ask for fewer tokens or name a larger repository"
-        )
-    paths = {entry.path for entry in material}
-
-    def order(index: int) -> Iterator[Piece]:
-        mine = (entry for entry in library.ordered("rotate", seed, index) if entry.path in paths)
-        return chain([opening(seed, index, name)], library.pieces(mine))
+        if total + sum(share.tokens for share in shares[:1] if share) < job.tokens or job.prompt.pool_tokens:
+            raise ShortError(
+                f"{job.library.source.url} holds {total:,} tokens of text that an agent would read, fewer than "
+                f"{'the pool' if job.prompt.pool_tokens else 'one context'} of {wanted:,}; ask for fewer or name a larger repository"
+            )
 
     def one(index: int) -> None:
-        filled = filler.fill(order(index), tokens)
-        if filled is None:
-            raise InputError(
-                f"context {index}: {filler.name} counts the same files differently in another order"
-            )
-        done(index, filled)
+        order = job.library.ordered("rotate", job.prompt.seed, index, of=pool)
+        composed = job.composer.compose(index, shares[index], job.library.pieces(order))
+        if composed is None:
+            raise _short(job, f"for a context of {job.tokens:,} tokens")
+        job.done(index, composed, shares[index])
 
-    list(pool.map(one, range(n)))
+    list(job.pool.map(one, range(job.n)))
 
 
-def _short(library: Library, n: int, tokens: int) -> ShortError:
+def _short(job: Job, purpose: str) -> ShortError:
     return ShortError(
-        f"{library.source.url} has too little text for {n} distinct contexts of {tokens:,} tokens "
-        f"(at most {library.shown_bytes():,} bytes that an agent would read); ask for fewer contexts or tokens, name a larger repository, "
-        "or let contexts hold the same files in another order with --layout rotated"
+        f"{job.library.source.url} has too little text {purpose} "
+        f"(at most {job.library.shown_bytes():,} bytes that an agent would read); ask for fewer contexts or tokens, "
+        "name a larger repository, or let contexts hold the same files in another order with --layout rotated"
     )

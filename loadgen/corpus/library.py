@@ -49,8 +49,10 @@ def open_source(recipe: Recipe, *, history: int = 0) -> Source:
 class Library:
     """Files that pass the recipe's rules, as text. May be used from several threads."""
 
-    def __init__(self, source: Source, recipe: Recipe, tokenizer: Tokenizer) -> None:
+    def __init__(self, source: Source, recipe: Recipe, tokenizer: Tokenizer, *, framed: bool = True) -> None:
+        """`framed`: pieces name their file and end with a mark, as in a document; else they are its text alone."""
         self.source = source
+        self._framed = framed
         self._read_bytes = recipe.files.read_bytes
         ignores: Sequence[tuple[str, bytes]] = getattr(source, "ignores", tuple)()
         self._rules = Rules(recipe.files, attributes=source.attributes(), ignores=ignores)
@@ -69,7 +71,7 @@ class Library:
             else:
                 self.account.left_out[entry.path] = (reason, entry.size)
 
-    def ordered(self, *key: object) -> list[Entry]:
+    def ordered(self, *key: object, of: Iterable[Entry] | None = None) -> list[Entry]:
         """Files in an order of their own for every `key`: by hash, so a file more does not shuffle the others."""
         salt = "\0".join(map(str, key)).encode()
 
@@ -78,7 +80,7 @@ class Library:
                 entry.path.encode("utf-8", "backslashreplace"), key=salt[:64], digest_size=12
             ).digest()
 
-        return sorted(self.entries, key=rank)
+        return sorted(self.entries if of is None else of, key=rank)
 
     def shown_bytes(self) -> int:
         """Upper bound of the text that all files together can give, in bytes."""
@@ -89,7 +91,8 @@ class Library:
         for entry in entries:
             text = self.text(entry)
             if text is not None:
-                yield Piece(entry.path, as_read(entry.path, text, self._read_bytes))
+                shown = as_read(text, self._read_bytes)
+                yield Piece(entry.path, framed(entry.path, shown) if self._framed else shown)
 
     def text(self, entry: Entry) -> str | None:
         """The whole file as text that ends in a newline; None when a rule on content drops it."""
@@ -133,14 +136,17 @@ class Library:
         return text, "", Counter([note] if note else []), broken
 
 
-def as_read(path: str, text: str, limit: int) -> str:
-    """A file as an agent's read tool shows it: the path, then whole lines up to `limit` characters and how many more there are."""
-    shown, more = text, ""
-    if len(text) > limit:
-        end = text.rfind("\n", 0, limit) + 1 or limit
-        shown = text[:end]
-        if not shown.endswith("\n"):
-            shown += "\n"
-        more = f"({text.count(chr(10), end)} more lines)\n"
+def as_read(text: str, limit: int) -> str:
+    """A file as an agent's read tool shows it: whole lines up to `limit` characters, and how many more there are."""
+    if len(text) <= limit:
+        return text
+    end = text.rfind("\n", 0, limit) + 1
+    if not end:
+        return f"{text[:limit]}\n(1 line cut)\n"
+    return f"{text[:end]}({text.count(chr(10), end)} more lines)\n"
+
+
+def framed(path: str, text: str, what: str = "file") -> str:
+    """`text` between marks that name it: a piece by the rule of `exact`, whatever the file begins with."""
     name = path.replace("\n", " ").replace('"', "'")
-    return f'<file path="{name}">\n{shown}{more}</file>\n'
+    return f'<{what} path="{name}">\n{text}</{what}>\n'

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
+
+from loadgen.errors import InputError
 
 BLOCK = 16
 """Tokens in the smallest KV block in common use (vLLM's default); sharing fewer shares none."""
@@ -17,20 +20,48 @@ def common(a: Sequence[int], b: Sequence[int]) -> int:
     return min(len(a), len(b))
 
 
-def longest_common(fronts: Sequence[list[int]]) -> tuple[int, int, int]:
-    """(tokens, i, j): the pair with the longest common prefix. (0, 0, 0) for fewer than two.
+class Proof(NamedTuple):
+    """Longest common prefixes over all pairs, in tokens: within a group, and between contexts of different groups or of none."""
 
-    In sorted order the longest prefix is one of two neighbours: n log n instead of n² comparisons.
+    within: int
+    across: int
+
+
+def prove(fronts: Sequence[list[int]], groups: Sequence[str | None], shared: int, template: int = 0) -> Proof:
+    """Show that no two contexts share a KV block beyond what they are meant to share.
+
+    `shared` tokens are common to a group, `template` tokens to all prompts. Raises InputError naming a pair that
+    shares more (a whole block of 16 more), or a group that shares less.
     """
     order = sorted(range(len(fronts)), key=lambda index: fronts[index])
-    best = (0, 0, 0)
+    across = (0, 0, 0)
+    # The longest prefix between groups is one between neighbours of different groups in sorted order as well.
     for i, j in pairwise(order):
-        length = common(fronts[i], fronts[j])
-        if length > best[0]:
-            best = (length, min(i, j), max(i, j))
-    return best
+        if groups[i] is None or groups[i] != groups[j]:
+            length = common(fronts[i], fronts[j])
+            across = max(across, (length, min(i, j), max(i, j)))
+    _limit(*across, template)
+    within = 0
+    for group in sorted({group for group in groups if group is not None}):
+        members = [index for index in order if groups[index] == group]
+        for i, j in pairwise(members):
+            length = common(fronts[i], fronts[j])
+            within = max(within, length)
+            _limit(length, i, j, template + shared)
+            if length < shared:
+                raise InputError(
+                    f"contexts {i} and {j} share {length} tokens, fewer than the {shared} of their group {group}"
+                )
+    return Proof(within, across[0])
 
 
-def matrix(fronts: Sequence[Sequence[int]]) -> list[list[int]]:
+def _limit(length: int, i: int, j: int, allowed: int) -> None:
+    if length >= allowed + BLOCK:
+        raise InputError(
+            f"contexts {i} and {j} share their first {length} tokens, a KV block or more beyond the {allowed} that they may; use another seed"
+        )
+
+
+def matrix(fronts: Sequence[list[int]]) -> list[list[int]]:
     """Common prefix of every pair, in tokens; the diagonal is each one's own length. For showing small sets."""
     return [[common(a, b) for b in fronts] for a in fronts]

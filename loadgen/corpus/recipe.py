@@ -6,7 +6,6 @@ default recipe over it.
 
 from __future__ import annotations
 
-import hashlib
 import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
@@ -61,6 +60,9 @@ class Prompt(_Table):
     tools: bool = True  # tool definitions as JSON
     tree: bool = True  # the repository's tree
     shared_tokens: Count = 15_000  # layouts shared-prefix and tenants: tokens that sessions share
+    pool_tokens: Count = (
+        0  # layout rotated: tokens of the files that contexts draw from; 0: as many as one context holds
+    )
     tenants: Positive = 4  # layout tenants: how many teams
 
 
@@ -88,12 +90,6 @@ class Recipe(_Table):
     prompt: Prompt = msgspec.field(default_factory=Prompt)
     later: Later = msgspec.field(default_factory=Later)
     size: Size = msgspec.field(default_factory=Size)
-
-    @property
-    def hash(self) -> str:
-        """SHA-256 (hex) of what decides the text, apart from source and tokenizer."""
-        parts = (FORMAT, msgspec.to_builtins(self.files), msgspec.to_builtins(self.prompt))
-        return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 
 def is_url(text: str) -> bool:

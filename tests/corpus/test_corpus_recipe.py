@@ -1,7 +1,8 @@
 import pytest
 
+from loadgen.corpus.agent import recipe_hash
 from loadgen.corpus.library import open_source
-from loadgen.corpus.recipe import load, resolve
+from loadgen.corpus.recipe import Files, Origin, Prompt, Recipe, load, resolve
 from loadgen.errors import InputError
 
 
@@ -45,11 +46,15 @@ def test_bad_recipe(tmp_path, content, said):
     assert str(file) in str(caught.value)
 
 
-def test_hash_follows_what_decides_the_text(repository):
-    one, two = resolve(str(repository)), resolve("stdlib")
-    assert one.hash == two.hash  # the source is recorded beside it
-    two.prompt.seed = 1
-    assert one.hash != two.hash
+def test_hash_follows_what_decides_the_text():
+    def digest(**prompt):
+        return recipe_hash(Recipe(name="x", source=Origin(url="anywhere"), prompt=Prompt(**prompt)))
+
+    base = recipe_hash(Recipe(name="x"))
+    assert digest() == base  # the source is recorded beside it
+    assert len({base, digest(seed=1), digest(system="s"), digest(form="messages"), digest(tools=False)}) == 5
+    assert recipe_hash(Recipe(name="y")) != base
+    assert recipe_hash(Recipe(name="x", files=Files(lock_files=True))) != base
 
 
 def test_no_such_revision(repository):

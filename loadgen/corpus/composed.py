@@ -1,0 +1,102 @@
+"""What layouts, the two forms of a context and an endpoint's way of counting hand to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from loadgen.corpus.exact import Piece
+from loadgen.errors import InputError
+
+# The template's tokens are known by role sequence; what is left after that are merges at the seams, found in one or two rounds.
+_ROUNDS = 6
+
+
+class Conversation(msgspec.Struct):
+    """What goes to the endpoint in a first turn; messages have the shape of OpenAI chat."""
+
+    system: str
+    tools: list[dict[str, Any]]
+    messages: list[dict[str, Any]]
+
+
+class Composed(NamedTuple):
+    """One finished context: the bytes of its file, the first token ids of its prompt, the files in it in order."""
+
+    data: bytes
+    front: list[int]
+    files: list[str]
+    conversation: Conversation
+
+
+class Shared(NamedTuple):
+    """What the contexts of one group begin with: exactly `tokens` tokens."""
+
+    group: str
+    text: str
+    tokens: int
+    files: list[str]
+
+
+class Rendering(Protocol):
+    """How an endpoint turns a conversation into a prompt."""
+
+    def overhead(self, conversation: Conversation) -> int:
+        """Tokens that the template adds for this role sequence and tool set, apart from the tokens of the parts."""
+        ...
+
+    def render(self, conversation: Conversation) -> list[int]:
+        """Token ids of the whole prompt."""
+        ...
+
+
+class Composer(Protocol):
+    """One form of context. May be used from several threads."""
+
+    @property
+    def suffix(self) -> str:
+        """How the names of its files end."""
+        ...
+
+    def compose(self, index: int, shared: Shared | None, files: Iterator[Piece]) -> Composed | None:
+        """Context `index` with `files` in this order; None when they are too few."""
+        ...
+
+    def share(self, group: str, tokens: int, files: Iterator[Piece]) -> Shared | None:
+        """What the contexts of `group` share; None when `files` are too few."""
+        ...
+
+
+def exactly(
+    tokens: int,
+    files: Iterator[Piece],
+    compose: Callable[[Iterator[Piece], int], Composed | None],
+    rendering: Rendering | None,
+) -> Composed | None:
+    """What `compose(files, tokens)` makes, so that the endpoint, where there is one, counts exactly `tokens`."""
+    if rendering is None:
+        return compose(files, tokens)
+    taken: list[Piece] = []
+
+    def remembered() -> Iterator[Piece]:
+        for piece in files:
+            taken.append(piece)
+            yield piece
+
+    wanted, counted = tokens, 0
+    for _ in range(_ROUNDS):
+        composed = compose(chain(tuple(taken), remembered()), wanted)
+        if composed is None:
+            return None
+        ids = rendering.render(composed.conversation)
+        counted = len(ids)
+        if counted == tokens:
+            return composed._replace(front=ids[: len(composed.front)])
+        wanted += tokens - counted
+    raise InputError(
+        f"the endpoint counts {counted:,} tokens where {tokens:,} were built, and correcting for the difference does not settle; "
+        "count with the endpoint's own tokenizer (--tokenizer server:URL)"
+    )
