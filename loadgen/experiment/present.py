@@ -1,0 +1,146 @@
+"""An experiment for people (one table, one verdict) and for machines (one dictionary)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from loadgen.experiment.spec import Experiment
+from loadgen.experiment.verdict import Judged, Verdict
+from loadgen.report import words
+from loadgen.report.sides import Side
+from loadgen.report.statistics import noise_floor, runs_needed, smallest_effect
+
+_FIGURES = {
+    "first_ttft_s": ("groups", "first", "ttft_s", "mean"),
+    "reuse_ttft_s": ("groups", "reuse", "ttft_s", "mean"),
+    "total_s": ("total_s",),
+}
+
+
+def plan_lines(experiment: Experiment) -> list[str]:
+    """What will run, and what it could find: printed before anything starts."""
+    spec = experiment.spec
+    runs = len(experiment.cells) * len(spec.arms) * spec.runs
+    lines = [
+        f"{spec.name}: {len(spec.arms)} arms ({', '.join(arm.name for arm in spec.arms)}), {spec.runs} runs each, "
+        f"{len(experiment.cells)} cells: {runs} runs"
+    ]
+    effect = smallest_effect(spec.expected_sd * (2 / spec.runs) ** 0.5, 2 * spec.runs - 2, spec.tolerance)
+    line = (
+        f"power: at a run-to-run SD of {spec.expected_sd:.1%} and a tolerance of {spec.tolerance:.0%}, a change of "
+        f"{effect:.1%} is found nine times in ten"
+    )
+    if spec.runs < 5:
+        line += "; below 5 runs an arm only a stored or pooled variance can decide"
+    needed = (
+        runs_needed(spec.expected_sd, effect / 2, spec.tolerance) if effect / 2 > spec.tolerance else None
+    )
+    if needed:
+        line += f"; one of {effect / 2:.1%} needs {needed} runs an arm"
+    return [*lines, line]
+
+
+def figures(side: Side) -> dict[str, float | None]:
+    """Means over the runs of a side: seconds, and the share of the expected reuse that was cached."""
+    found: dict[str, float | None] = {}
+    for name, path in _FIGURES.items():
+        values = side.values(*path)
+        found[name] = sum(values) / len(values) if values else None
+    cached, expected = (
+        side.values("groups", "reuse", "cached_tokens"),
+        side.values("groups", "reuse", "expected_reuse"),
+    )
+    nothing = all(s["groups"]["reuse"]["cached_tokens"] == 0 for s in side.summaries)
+    found["cached_share"] = 0.0 if nothing else sum(cached) / sum(expected) if cached and expected else None
+    noise = noise_floor([values]) if (values := side.values(*_FIGURES["reuse_ttft_s"])) else None
+    found["noise"] = noise.sd if noise else None
+    return found
+
+
+def table(cells: list[Judged]) -> Table:
+    """One line an arm and cell; ratios are to the first arm, with their 95 % interval."""
+    shown = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    several = len(cells) > 1
+    columns = ["arm", "runs", "TTFT first", "TTFT reuse", "noise", "cached", "total", "speed-up, reuse TTFT"]
+    for column in ["cell", *columns] if several else columns:
+        shown.add_column(column, justify="left" if column in ("cell", "arm") else "right")
+    for judged in cells:
+        for place, side in enumerate(judged.sides):
+            mean = figures(side)
+            speed_up = ""
+            if place:
+                comparison = judged.comparisons[place - 1]
+                finding = comparison.primary
+                speed_up = comparison.outcome
+                if finding is not None:
+                    speed_up = words.factor(1 / finding.difference.ratio)
+                    if finding.interval is not None:
+                        low, high = finding.interval
+                        speed_up += f" ({words.number(1 / high)}–{words.number(1 / low)})"
+                    speed_up += f" {comparison.outcome}"
+            row = [
+                escape(side.label),
+                str(len(side.folders)),
+                words.seconds(mean["first_ttft_s"]),
+                words.seconds(mean["reuse_ttft_s"]),
+                words.DASH if mean["noise"] is None else f"{mean['noise']:.1%}",
+                words.DASH if mean["cached_share"] is None else f"{mean['cached_share']:.1%}",
+                words.seconds(mean["total_s"]),
+                speed_up,
+            ]
+            shown.add_row(*([escape(judged.cell), *row] if several else row))
+    return shown
+
+
+def print_verdict(verdict: Verdict, console: Console) -> None:
+    console.print(table(verdict.cells))
+    simulated = sorted(
+        {
+            info.endpoint.simulated or ""
+            for judged in verdict.cells
+            for side in judged.sides
+            for info in side.infos
+        }
+        - {""}
+    )
+    if simulated:
+        console.print(
+            f"SIMULATED ({escape(', '.join(simulated))}): the profile's numbers, not evidence.",
+            style="yellow",
+        )
+    for control in verdict.controls:
+        style = {"passed": "green", "failed": "red"}.get(control.passed, "yellow")
+        console.print(
+            f"control, {escape(control.name)}: [{style}]{control.passed}[/{style}]. {escape(control.sentence)}"
+        )
+    for one in verdict.reasons:
+        console.print(f"[red]{escape(one.code)}[/red] {escape(str(one))} [dim]{escape(one.remedy)}[/dim]")
+    console.print(f"[bold]{escape(verdict.sentence)}[/bold]")
+
+
+def as_json(experiment: Experiment, verdict: Verdict) -> dict[str, Any]:
+    from loadgen.report.compare import as_json as comparison
+
+    return {
+        "name": experiment.spec.name,
+        "primary": experiment.primary,
+        "sentence": verdict.sentence,
+        "exit_code": verdict.exit_code,
+        "missing_runs": verdict.missing,
+        "reasons": [str(one) for one in verdict.reasons],
+        "controls": [{"name": c.name, "passed": c.passed, "sentence": c.sentence} for c in verdict.controls],
+        "cells": [
+            {
+                "cell": judged.cell,
+                "kind": judged.kind,
+                "arms": {side.label: {"runs": len(side.folders), **figures(side)} for side in judged.sides},
+                "comparisons": [comparison(one) for one in judged.comparisons],
+            }
+            for judged in verdict.cells
+        ],
+    }
