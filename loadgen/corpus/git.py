@@ -5,6 +5,7 @@ The only module that imports GitPython, which raises where no git is installed.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 # Reading never goes to a network: an object that a partial clone lacks is counted as missing, and no remote helper starts.
 _OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+
+
+_MAX_CHANGE = 2_000_000  # bytes
 
 
 def gitpython() -> Any:
@@ -120,6 +124,34 @@ class GitSource:
             if last == ".gitattributes":
                 found.append((folder, self.read(entry) or b""))
         return sorted(found, key=lambda pair: (pair[0].count("/") if pair[0] else -1, pair[0]))
+
+    def commits(self, limit: int) -> list[str]:
+        """Up to `limit` commits before and with this one, without merges and, in a shallow clone, without its edge."""
+        found: str = self._repo.git.rev_list("--no-merges", "--min-parents=1", f"--max-count={limit}", self.commit)
+        edge = Path(self._repo.common_dir) / "shallow"
+        cut = set(edge.read_text().split()) if edge.is_file() else set()
+        return [commit for commit in found.split() if commit not in cut]
+
+    def change(self, commit: str) -> str | None:
+        """Message and patch of `commit`; names and addresses of people stay out. None when objects are missing or it is huge."""
+        # A repository's own configuration may name programs for diffs: none is run.
+        safe = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-show-signature", "--no-notes")
+        try:
+            data: bytes = self._repo.git.show(
+                *safe,
+                "--format=%s%n%n%b",
+                "-p",
+                "--stat",
+                commit,
+                stdout_as_string=False,
+                max_chunk_size=1 << 20,
+            )
+        except self._git_error:
+            self.skipped["commit with missing objects (partial clone)"] += 1
+            return None
+        if b"\0" in data or len(data) > _MAX_CHANGE:
+            return None
+        return re.sub(r"(?m)^[A-Z][\w-]+-[Bb]y: .*\n", "", data.decode("utf-8", "replace"))
 
     def close(self) -> None:
         self._repo.close()

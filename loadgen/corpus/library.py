@@ -119,6 +119,13 @@ class Library:
                 self._cached_bytes -= len(self._cache.popitem(last=False)[1])
         return text
 
+    def safe(self, text: str) -> str:
+        """`text` that is no file, with LF line ends and without strings that are special tokens."""
+        text, broken = self._special.broken(text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", ""))
+        with self._lock:
+            self.broken_specials += broken
+        return text
+
     def _clean(self, path: str, data: bytes | None) -> tuple[str | None, str, Counter[str], int]:
         if data is None:
             return None, "object missing (partial clone)", Counter(), 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class Entry(NamedTuple):
@@ -43,6 +43,19 @@ class Source(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class History(Protocol):
+    """A source that knows what came before."""
+
+    def commits(self, limit: int) -> list[str]:
+        """Up to `limit` commits without merges, newest first."""
+        ...
+
+    def change(self, commit: str) -> str | None:
+        """A commit's message and patch, without names and addresses; None when objects are missing."""
+        ...
 
 
 _CREDENTIALS = re.compile(r"^([a-z][a-z0-9+.-]*://)[^/@]*@", re.IGNORECASE)

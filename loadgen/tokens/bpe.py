@@ -31,7 +31,9 @@ class BpeTokenizer:
             # The regex engine panics on some inputs of many MB without a break; PanicException is a BaseException.
             if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError):
                 raise
-            raise InputError(f"{self.name} cannot tokenize this text ({type(error).__name__}: {error})") from None
+            raise InputError(
+                f"{self.name} cannot tokenize this text ({type(error).__name__}: {error})"
+            ) from None
 
     def count(self, text: str) -> int:
         return len(self.encode(text))

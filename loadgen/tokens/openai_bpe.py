@@ -14,10 +14,15 @@ def load(name: str, encoding_name: str) -> BpeTokenizer:
 
     known = tiktoken.list_encoding_names()
     if encoding_name not in known:
-        raise InputError(f"tiktoken has no encoding called {encoding_name!r}; it has {', '.join(sorted(known))}")
+        raise InputError(
+            f"tiktoken has no encoding called {encoding_name!r}; it has {', '.join(sorted(known))}"
+        )
     try:
         encoding = tiktoken.get_encoding(encoding_name)
-    except (OSError, ValueError) as error:  # requests' errors are OSErrors; ValueError: the file's hash is wrong
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # requests' errors are OSErrors; ValueError: the file's hash is wrong
         folder = os.environ.get("TIKTOKEN_CACHE_DIR")
         where = f"is not in TIKTOKEN_CACHE_DIR={folder}" if folder else "is not on this disk"
         raise InputError(

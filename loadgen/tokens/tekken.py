@@ -40,7 +40,7 @@ class _File(msgspec.Struct):
 
 
 # Files up to version 7 leave these out (mistral-common holds them in code).
-_OLD_SPECIALS = (
+_OLD_SPECIALS: tuple[str, ...] = (
     "<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]",
     "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]",
     "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]",
@@ -51,7 +51,9 @@ def shipped_file() -> Path:
     """The Tekken file inside the installed mistral-common, found without importing it."""
     spec = importlib.util.find_spec("mistral_common")
     if spec is None or spec.origin is None:
-        raise InputError("mistral-common is not installed, so there is no Tekken file; pip install mistral-common")
+        raise InputError(
+            "mistral-common is not installed, so there is no Tekken file; pip install mistral-common"
+        )
     path = Path(spec.origin).parent / "data" / SHIPPED
     if not path.is_file():
         raise InputError(f"{path} is missing; install mistral-common again or name a file with tekken:FILE")
