@@ -1,0 +1,403 @@
+"""The scheduler: continuous batching with chunked prefill, admission by KV blocks, preemption. No clock, no I/O.
+
+Time is a float in seconds of the simulated machine. Whoever drives the engine submits requests with the
+time at which they are ready and calls `step`; the HTTP driver waits until a step's end before it tells
+anybody, the what-if does not wait. Each step gives every decoding request one token and spends what is left
+of the token budget on prefills in order of arrival, as vLLM does; it differs in two documented ways: a
+prompt's blocks are reserved whole at admission, and decoding reserves `_GROWTH` tokens at a time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Hashable
+
+from loadgen.sim.connector import Connector
+from loadgen.sim.cost import Cost
+from loadgen.sim.profile import Profile
+from loadgen.sim.store import Held, PrefixStore
+from loadgen.sim.streams import Stream
+
+_GROWTH = 256
+
+
+class Request:
+    """One request and what became of it. `full` is the stream of prompt and answer, `prompt` and `output` are tokens."""
+
+    __slots__ = (
+        "_joined", "aborted", "blocks", "computed", "emitted", "external", "external_space", "finish_s", "first_token_s",
+        "full", "grown", "hbm", "hbm_space", "held", "load_s", "output", "owner", "preemptions", "prompt",
+        "queued_s", "ready_s", "save", "scheduled_s", "sources", "state", "store_s", "stream",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        stream: Stream,
+        prompt: int,
+        output: int,
+        *,
+        ready_s: float,
+        full: Stream | None = None,
+        hbm_space: Hashable = None,
+        external_space: Hashable = None,
+        save: bool = True,
+        owner: object = None,
+    ) -> None:
+        self.stream = stream
+        self.prompt = prompt
+        self.output = output
+        self.ready_s = ready_s
+        self.full = stream if full is None else full
+        self.hbm_space = hbm_space
+        self.external_space = external_space
+        self.save = save
+        self.owner = owner  # whatever the caller needs to find its own
+        self.hbm = 0  # prompt tokens found in HBM
+        self.external = 0  # prompt tokens loaded from external tiers
+        self.sources: dict[str, int] = {}  # the same by the tier's source label
+        self.load_s = 0.0
+        self.store_s = 0.0
+        self.scheduled_s = math.nan
+        self.first_token_s = math.nan
+        self.finish_s = math.nan
+        self.queued_s = 0.0
+        self.preemptions = 0
+        self.emitted = 0
+        self.computed = 0
+        self.blocks = 0
+        self.held: Held = []
+        self.grown = 0  # tokens for which blocks are reserved
+        self.state = "new"
+        self.aborted = False
+        self._joined = 0
+
+    @property
+    def cached(self) -> int:
+        return self.hbm + self.external
+
+
+class Step:
+    """What one call of `Engine.step` did between `start_s` and `end_s`."""
+
+    __slots__ = (
+        "admitted",
+        "decoders",
+        "end_s",
+        "finished",
+        "prefilled",
+        "prompt_tokens",
+        "start_s",
+        "tokens",
+    )
+
+    def __init__(self, start_s: float) -> None:
+        self.start_s = start_s
+        self.end_s = start_s
+        self.admitted: list[Request] = []
+        self.prefilled: list[Request] = []  # finished their prefill: one token each at end_s
+        self.decoders: list[Request] = []  # one token each at end_s (empty when steps were leapt over)
+        self.finished: list[Request] = []
+        self.prompt_tokens = 0  # computed in this step
+        self.tokens = 0  # generated in this step
+
+
+class Engine:
+    def __init__(self, profile: Profile, arm: str, on_empty: Callable[[Stream], None] | None = None) -> None:
+        chosen = profile.arm(arm)
+        scheduler = profile.scheduler
+        self.block = scheduler.block_size
+        self.cost = Cost(profile.compute)
+        self.store = PrefixStore(self.block, chosen.pool_tokens // self.block, "tail", on_empty)
+        self.connector = Connector(chosen, profile.kv_bytes_per_token, on_empty)
+        self.now_s = 0.0
+        self.preemptions = 0
+        self._budget = scheduler.max_num_batched_tokens
+        self._seats = scheduler.max_num_seqs
+        self._arrivals: list[tuple[float, int, Request]] = []
+        self._waiting: deque[Request] = deque()
+        self._prefilling: list[Request] = []
+        self._running: dict[Request, None] = {}  # in order of admission: the last one is preempted first
+        self._decoding: dict[Request, None] = {}
+        self._finishing: list[tuple[int, int, Request]] = []  # by decode step at which the last token falls
+        self._growing: list[tuple[int, int, Request]] = []  # by decode step before which blocks are needed
+        self._kv = 0  # tokens of all decoding requests
+        self._steps = 0  # decode steps so far
+        self._count = 0
+
+    # -- what is going on
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def fits(self, tokens: int) -> bool:
+        """Whether a request of so many tokens, prompt and answer, can ever be served."""
+        return -(-tokens // self.block) <= self.store.capacity
+
+    def next_start_s(self) -> float | None:
+        """When the next step starts; none while there is nothing to do."""
+        if self._running or self._waiting:
+            return self.now_s
+        if self._arrivals:
+            return max(self.now_s, self._arrivals[0][0])
+        return None
+
+    # -- what the driver does
+
+    def submit(self, request: Request) -> None:
+        """Queue a request; it is seen from its `ready_s` on, which may lie in the past of an idle engine."""
+        request.state = "queued"
+        self._count += 1
+        heapq.heappush(self._arrivals, (request.ready_s, self._count, request))
+
+    def abort(self, request: Request) -> None:
+        """The client went away. What was computed stays cached."""
+        if request.state in ("finished", "aborted"):
+            return
+        if request.state == "waiting":
+            self._waiting.remove(request)
+        elif request in self._running:
+            self._leave(request)
+        request.state = "aborted"
+        request.aborted = True
+
+    def step(self, leap: bool = False) -> Step | None:
+        """Run one step, or with `leap` as many decode steps as nothing can happen between; none when idle."""
+        start = self.next_start_s()
+        if start is None:
+            return None
+        self.now_s = start
+        step = Step(start)
+        self._arrive()
+        self._grow()
+        if self._decoding and not leap:
+            step.decoders = list(self._decoding)
+        decoders, kv = len(self._decoding), self._kv
+        spent = self._admit(step) + self._prefill(step, self._budget - decoders)
+        if not decoders:
+            self.now_s += spent
+        elif step.prompt_tokens or spent or not leap:
+            self.now_s += spent + self.cost.decode(decoders, kv)
+            self._decode(1, decoders, step)
+        else:
+            steps = self._leap(decoders, kv)
+            self.now_s += self.cost.decode_run(decoders, kv, steps)
+            self._decode(steps, decoders, step)
+        step.end_s = self.now_s
+        self._finish(step)
+        return step
+
+    # -- parts of a step, in order
+
+    def _arrive(self) -> None:
+        arrivals = self._arrivals
+        while arrivals and arrivals[0][0] <= self.now_s:
+            request = heapq.heappop(arrivals)[2]
+            if not request.aborted:
+                request.state = "waiting"
+                self._waiting.append(request)
+
+    def _grow(self) -> None:
+        """Reserve blocks for the tokens that decoding requests generate next; preempt when there are none."""
+        growing = self._growing
+        while growing and growing[0][0] <= self._steps:
+            step, _, request = heapq.heappop(growing)
+            if request.state == "decoding" and step == self._grow_step(request):
+                self._reserve_growth(request)
+
+    def _grow_step(self, request: Request) -> int:
+        """Decode step before which the request needs more blocks."""
+        return self._steps + request.grown - request.prompt - self._emitted(request)
+
+    def _reserve_growth(self, request: Request) -> None:
+        last = request.prompt + request.output - 1
+        target = min(last, request.prompt + self._emitted(request) + _GROWTH)
+        needed = -(-target // self.block) - request.blocks
+        while needed > 0 and not self.store.reserve(needed):
+            victim = next(reversed(self._running))
+            self._preempt(victim)
+            if victim is request:
+                return
+        request.blocks += max(0, needed)
+        request.grown = target
+        if target < last:
+            self._count += 1
+            heapq.heappush(self._growing, (self._grow_step(request), self._count, request))
+
+    def _preempt(self, request: Request) -> None:
+        self.preemptions += 1
+        request.preemptions += 1
+        self._leave(request)
+        request.computed = 0
+        request.state = "waiting"
+        self._waiting.appendleft(request)
+
+    def _admit(self, step: Step) -> float:
+        """Admit waiting requests in order while seats, budget and blocks last; seconds of synchronous loading."""
+        spent = 0.0
+        budget = (
+            self._budget
+            - len(self._decoding)
+            - sum(r.prompt + r.emitted - r.computed for r in self._prefilling)
+        )
+        while self._waiting and budget > 0 and len(self._running) < self._seats:
+            request = self._waiting[0]
+            target = request.prompt + request.emitted
+            hit = self.store.match(request.hbm_space, request.stream, (target - 1) // self.block)
+            found = self.connector.lookup(request.external_space, request.stream, request.prompt)
+            needed = -(-target // self.block) - hit
+            if self.store.available - hit < needed and (
+                self.store.available - self.store.idle_in(request.hbm_space, request.stream, hit) < needed
+            ):
+                break
+            self._waiting.popleft()
+            request.held = self.store.hold(request.hbm_space, request.stream, hit)
+            self.store.reserve(needed)
+            request.blocks = request.grown = 0
+            request.blocks = hit + needed
+            request.grown = request.blocks * self.block
+            local = hit * self.block
+            external = max(0, min(found.tokens, target - 1) - local)
+            if external:
+                request.load_s += (
+                    load := self.connector.load_s(found, request.external_space, request.stream, local)
+                )
+                spent += load
+                self.store.fill(
+                    request.held, request.hbm_space, request.stream, hit, (local + external) // self.block
+                )
+            request.computed = local + external
+            if not request.emitted:
+                request.hbm, request.external = local, external
+                for tier, first, end in found.parts:
+                    part = min(end, local + external) - max(first, local)
+                    if part > 0:
+                        source = tier.tier.source
+                        request.sources[source] = request.sources.get(source, 0) + part
+                request.scheduled_s = self.now_s
+                request.queued_s = self.now_s - request.ready_s
+            request.state = "prefilling"
+            self._prefilling.append(request)
+            self._running[request] = None
+            step.admitted.append(request)
+            budget -= target - request.computed
+        return spent
+
+    def _prefill(self, step: Step, budget: int) -> float:
+        """Spend the token budget on prefills; seconds of compute and of storing what was computed."""
+        if not self._prefilling:
+            return 0.0
+        spent = self.cost.step_s
+        left: list[Request] = []
+        for request in self._prefilling:
+            target = request.prompt + request.emitted
+            end = min(target, request.computed + budget)
+            if end > request.computed:
+                budget -= end - request.computed
+                step.prompt_tokens += end - request.computed
+                spent += self.cost.prefill(request.computed, end)
+                self.store.fill(
+                    request.held, request.hbm_space, request.stream, request.computed // self.block,
+                    min(end, request.prompt) // self.block,
+                )  # fmt: skip
+                request.computed = end
+                if request.save:
+                    stored = self.connector.save_s(
+                        request.external_space, request.stream, min(end, request.prompt), self.now_s + spent
+                    )
+                    request.store_s += stored
+                    spent += stored
+            if request.computed < target:
+                left.append(request)
+            else:
+                step.prefilled.append(request)
+        self._prefilling = left
+        return spent
+
+    def _leap(self, decoders: int, kv: int) -> int:
+        """Decode steps until a request ends, needs blocks, or one arrives."""
+        steps = min(self._finishing[0][0], self._growing[0][0] if self._growing else 1 << 62) - self._steps
+        if self._arrivals and steps > 1:
+            wait = self._arrivals[0][0] - self.now_s
+            if self.cost.decode_run(decoders, kv, steps) > wait:
+                low, high = 1, steps  # the first number of steps after which the arrival is seen
+                while low < high:
+                    middle = (low + high) // 2
+                    if self.cost.decode_run(decoders, kv, middle) >= wait:
+                        high = middle
+                    else:
+                        low = middle + 1
+                steps = low
+        return max(1, steps)
+
+    def _decode(self, steps: int, decoders: int, step: Step) -> None:
+        self._steps += steps
+        self._kv += steps * decoders
+        step.tokens += steps * decoders
+
+    def _finish(self, step: Step) -> None:
+        """Take out requests whose last token came, then let finished prefills decode."""
+        finishing = self._finishing
+        while finishing and finishing[0][0] <= self._steps:
+            at, _, request = heapq.heappop(finishing)
+            if request.state == "decoding" and at == self._last_step(request):
+                self._complete(request, step)
+        for request in step.prefilled:
+            request.emitted += 1
+            step.tokens += 1
+            if request.emitted == 1:
+                request.first_token_s = self.now_s
+            if request.emitted >= request.output:
+                self._complete(request, step)
+                continue
+            request.state = "decoding"
+            request._joined = self._steps
+            self._decoding[request] = None
+            self._kv += request.prompt + request.emitted
+            self._count += 1
+            heapq.heappush(finishing, (self._last_step(request), self._count, request))
+            if request.grown < request.prompt + request.output - 1:
+                heapq.heappush(self._growing, (self._grow_step(request), self._count, request))
+        while finishing and (
+            finishing[0][2].state != "decoding" or finishing[0][0] != self._last_step(finishing[0][2])
+        ):
+            heapq.heappop(finishing)
+
+    def _last_step(self, request: Request) -> int:
+        return request._joined + request.output - request.emitted
+
+    def _emitted(self, request: Request) -> int:
+        """Tokens the request has got so far."""
+        return request.emitted + (self._steps - request._joined if request in self._decoding else 0)
+
+    def _complete(self, request: Request, step: Step) -> None:
+        emitted = self._emitted(request)
+        known = request.prompt + emitted - 1  # the last token's KV is never computed
+        self.store.fill(
+            request.held, request.hbm_space, request.full, request.prompt // self.block, known // self.block
+        )
+        self._leave(request)
+        request.state = "finished"
+        request.finish_s = self.now_s
+        step.finished.append(request)
+
+    def _leave(self, request: Request) -> None:
+        """Give back seat and blocks, in whatever state the request is."""
+        emitted = self._emitted(request)
+        if request in self._decoding:
+            del self._decoding[request]
+            self._kv -= request.prompt + emitted
+        elif request in self._prefilling:
+            self._prefilling.remove(request)
+        self._running.pop(request, None)
+        request.emitted = emitted
+        self.store.unreserve(request.blocks - sum(end - first for _, first, end in request.held))
+        self.store.release(request.held)
+        request.held = []
+        request.blocks = 0
