@@ -5,8 +5,8 @@ Candidates are the chains of the same conversation and agent as far as the clien
 that no client claimed. The first rule that matches decides:
 
 1. the prompt of a chain again, after a failure or marked as a retry: another attempt;
-2. a chain whose messages, at least one answer among them, begin this prompt: its next turn; where part of them is
-   gone, a rewind, or a fork when the chain's own request was still running;
+2. a chain that began as this prompt does and whose model said something that is part of it: its next turn; where part
+   of its messages is gone, a rewind, or a fork when the chain's own request was still running;
 3. a first user text that a tool call of an earlier answer spelled out: a sub-agent of that turn;
 4. the chain's own client and system, fewer messages, and a text that begins a summary: a compaction;
    likewise a client's own conversation whose earlier messages were rewritten;
@@ -26,6 +26,7 @@ import msgspec
 import orjson
 
 from loadgen.record.identity import Identity
+from loadgen.record.store import Entry
 from loadgen.trace.model import Message
 
 HUMAN_SECONDS = 1.0
@@ -47,11 +48,13 @@ Relation = Literal[
 
 
 class Asked(msgspec.Struct, kw_only=True):
-    """A request as grouping sees it. `keys` are digests of `messages`; `prefix` is one of system and tools."""
+    """A request as grouping sees it. `keys` are digests of `messages`, `gists` name the answers among them;
+    `prefix` is a digest of system and tools."""
 
     identity: Identity
     prefix: bytes
     keys: list[bytes]
+    gists: frozenset[bytes]
     messages: list[Message]
     start_ns: int
     end_ns: int
@@ -80,7 +83,10 @@ class Chain(msgspec.Struct, kw_only=True):
     parent: Place | None = None
     prompt: list[bytes] = []
     head: list[bytes] = []
-    assistants: list[int] = []  # positions of assistant messages in head
+    answers: set[bytes] = set()  # what the model said in this chain, less what the first prompt held already
+    given: frozenset[bytes] = (
+        frozenset()
+    )  # messages of the first prompt: agents put examples of answers there
     first_user: bytes | None = None
     index: int = -1
     attempt: int = 0
@@ -130,21 +136,22 @@ class Grouper:
             or Place(chain=self._new(asked, "utility" if asked.utility else "main"), relation="new", index=0)
         )
 
-    def answered(self, place: Place, asked: Asked, answer_key: bytes | None, answer: Message | None) -> None:
+    def answered(self, place: Place, asked: Asked, answer: Entry | None) -> None:
         """Move the chain to this turn. `answer` is null when none came."""
         chain = place.chain
-        positions = [i for i, message in enumerate(asked.messages) if message["role"] == "assistant"]
+        if chain.index < 0:
+            chain.given = asked.gists
+        if answer is not None and answer.gist and answer.gist not in chain.given:
+            chain.answers.add(answer.gist)
         chain.prompt = asked.keys
-        chain.head = asked.keys if answer_key is None else [*asked.keys, answer_key]
-        chain.assistants = positions if answer_key is None else [*positions, len(asked.keys)]
+        chain.head = asked.keys if answer is None else [*asked.keys, answer.key]
         if chain.first_user is None:
             chain.first_user = _first_user(asked)
         chain.index, chain.attempt = place.index, place.attempt
         chain.answered = asked.answered
         chain.start_ns, chain.end_ns = asked.start_ns, asked.end_ns
         chain.children = []
-        for spawn in _spawns(chain, answer):
-            self._spawns.append(spawn)
+        self._spawns += _spawns(chain, answer.message if answer is not None else {})
         del self._spawns[:-_KEPT_SPAWNS]
 
     # the rules
@@ -173,7 +180,7 @@ class Grouper:
         shared = 0
         for chain in reversed(chains):
             common = _common(chain.head, asked.keys)
-            if common > shared and _continues(chain, common):
+            if common > shared and _continues(chain, common, asked):
                 best, shared = chain, common
         if best is None:
             return None
@@ -244,7 +251,7 @@ class Grouper:
         shared = 0
         for chain in reversed(known):
             common = _common(chain.head, asked.keys)
-            if common > shared and _continues(chain, common):
+            if common > shared and _continues(chain, common, asked):
                 best, shared = chain, common
         if best is None:
             return None
@@ -295,10 +302,15 @@ class Grouper:
         )
 
 
-def gap_kind(appended: Iterable[Message], seconds: float) -> Literal["tool", "human"]:
-    """Who was waited for before a turn: a tool when its result is in what was appended, or when nobody types so fast."""
-    if seconds < HUMAN_SECONDS or any(message["role"] == "tool" for message in appended):
+def gap_kind(messages: list[Message], seconds: float) -> Literal["tool", "human"]:
+    """Who was waited for before a prompt: a tool when its result follows the last answer, or when nobody types so fast."""
+    if seconds < HUMAN_SECONDS:
         return "tool"
+    for message in reversed(messages):
+        if message["role"] == "tool":
+            return "tool"
+        if message["role"] == "assistant":
+            break
     return "human"
 
 
@@ -314,12 +326,16 @@ def _common(a: list[bytes], b: list[bytes]) -> int:
     return low
 
 
-def _continues(chain: Chain, common: int) -> bool:
-    """Whether this many shared messages show that a prompt continues the chain: an answer is among them, or the
-    whole of a prompt whose answer never came."""
-    if chain.assistants and chain.assistants[0] < common:
+def _continues(chain: Chain, common: int, asked: Asked) -> bool:
+    """Whether a prompt that begins as the chain did (`common` messages) continues it: something that the model said in
+    this chain is part of it; or it holds the whole of the chain's last prompt and then the client's own version of the
+    answer, or anything at all when no answer came whole."""
+    if not chain.answers.isdisjoint(asked.gists):
         return True
-    return not chain.answered and common == len(chain.prompt)
+    if common < len(chain.prompt):
+        return False
+    behind = asked.messages[common : common + 1]
+    return not chain.answered or any(message["role"] == "assistant" for message in behind)
 
 
 def _first_user(asked: Asked) -> bytes | None:
@@ -349,8 +365,8 @@ def _tells_summary(messages: Iterable[Message]) -> bool:
     return False
 
 
-def _spawns(chain: Chain, answer: Message | None) -> Iterable[Spawn]:
-    for call in (answer or {}).get("tool_calls", ()):
+def _spawns(chain: Chain, answer: Message) -> Iterable[Spawn]:
+    for call in answer.get("tool_calls", ()):
         try:
             arguments = orjson.loads(call["function"]["arguments"])
         except orjson.JSONDecodeError:

@@ -23,6 +23,8 @@ _SESSION_HEADERS = (
     "x-litellm-session-id",
 )
 _SHORT_ANSWER_TOKENS = 64
+_SMALL_TASK = re.compile(r"generat\w*[^.]{0,60}?\b(title|commit message)|\b(title) generator", re.IGNORECASE)
+_TASK_WITHIN = 300  # characters from the start of a system prompt
 
 
 class Identity(msgspec.Struct, kw_only=True, frozen=True):
@@ -48,7 +50,9 @@ def identify(headers: Headers, body: dict[str, Any]) -> Identity:
     )
 
 
-def utility(model: str, tools: bool, max_tokens: int | None, identity: Identity) -> str | None:
+def utility(
+    model: str, system: str | None, tools: bool, max_tokens: int | None, identity: Identity
+) -> str | None:
     """Why a call is none of the agent's own turns (a title, a quota probe), or None when it is one."""
     if identity.kind in ("prewarm", "memory", "memory_consolidation", "title"):
         return identity.kind
@@ -56,6 +60,8 @@ def utility(model: str, tools: bool, max_tokens: int | None, identity: Identity)
         return "quota"
     if tools:
         return None
+    if task := _SMALL_TASK.search((system or "")[:_TASK_WITHIN]):
+        return (task[1] or task[2]).lower().replace(" ", "_")
     if max_tokens is not None and max_tokens <= _SHORT_ANSWER_TOKENS:
         return "short"
     return "small_model" if "haiku" in model.lower() else None
@@ -110,10 +116,12 @@ def _codex(headers: dict[str, str]) -> Identity | None:
 
 
 def _session_header(headers: dict[str, str]) -> Identity | None:
-    return next(
-        (Identity(rule=name, conversation=headers[name]) for name in _SESSION_HEADERS if headers.get(name)),
-        None,
-    )
+    found = next((name for name in _SESSION_HEADERS if headers.get(name)), None)
+    if found is None:
+        return None
+    if parent := headers.get("x-parent-session-id"):  # opencode: a sub-agent has a session of its own
+        return Identity(rule=found, conversation=parent, agent=headers[found], parent="")
+    return Identity(rule=found, conversation=headers[found])
 
 
 def _body_fields(body: dict[str, Any]) -> Identity | None:

@@ -129,11 +129,12 @@ class Scribe:
             identity=identity,
             prefix=head.key,
             keys=[entry.key for entry in entries],
+            gists=frozenset(entry.gist for entry in entries if entry.gist),
             messages=[entry.message for entry in entries],
             start_ns=exchange.received_ns,
             end_ns=exchange.end_ns,
             retry=retry_count(exchange.request_headers),
-            utility=utility(prompt.model, bool(prompt.tools), prompt.max_tokens, identity),
+            utility=utility(prompt.model, prompt.system, bool(prompt.tools), prompt.max_tokens, identity),
             answered=exchange.ending == "complete" and reply.finished,
         )
         place = self._grouper.place(asked)
@@ -150,9 +151,7 @@ class Scribe:
         )
         self._usage(turn, reply, line)
         self._write_turn(turn, place, asked, head, entries, answer)
-        self._grouper.answered(
-            place, asked, answer.key if answer else None, answer.message if answer else None
-        )
+        self._grouper.answered(place, asked, answer)
         self._count(place, prompt, turn, [head, *entries], answer, line)
 
     def _history(self, prompt: Prompt, line: Line) -> list[Entry]:
@@ -232,9 +231,9 @@ class Scribe:
         if place.since_ns is None:
             return None
         seconds = max(asked.start_ns - place.since_ns, 0) / 1e9
-        if place.index == 0 and place.attempt == 1:
+        if place.relation in ("subagent", "fork", "attempt"):
             return Gap("tool", seconds)
-        return Gap(gap_kind(asked.messages[place.append_from :], seconds), seconds)
+        return Gap(gap_kind(asked.messages, seconds), seconds)
 
     def _seen(self, exchange: Exchange, reply: Reply) -> Seen:
         return Seen(

@@ -22,10 +22,12 @@ REMEMBER_BYTES = 256 << 20
 
 
 class Entry(msgspec.Struct, kw_only=True):
-    """`key` is the digest that grouping compares; `ids` the message's tokens, empty unless they are kept."""
+    """`key` is the digest that grouping compares; `gist` names an answer even when the client has rewritten it;
+    `ids` are the message's tokens, empty unless they are kept."""
 
     message: Message
     key: bytes
+    gist: bytes | None
     tokens: int
     ids: array[int]
 
@@ -62,9 +64,18 @@ class MessageStore:
 
     def _counted(self, message: Message, key: bytes, text: str) -> Entry:
         if not self._keep_ids:
-            return Entry(message=message, key=key, tokens=self._tokenizer.count(text), ids=array("I"))
+            count = self._tokenizer.count(text)
+            return Entry(message=message, key=key, gist=gist_of(message), tokens=count, ids=array("I"))
         ids = array("I", self._tokenizer.encode(text))
-        return Entry(message=message, key=key, tokens=len(ids), ids=ids)
+        return Entry(message=message, key=key, gist=gist_of(message), tokens=len(ids), ids=ids)
+
+
+def gist_of(message: Message) -> bytes | None:
+    """What stays of an assistant message when a client trims it or completes its calls: the calls' ids, else the text."""
+    if message["role"] != "assistant":
+        return None
+    calls = [call["id"] or call["function"]["name"] for call in message.get("tool_calls", ())]
+    return ("\n".join(calls) or text_of(message).strip()).encode()
 
 
 def text_of(message: Message) -> str:

@@ -6,6 +6,7 @@ tokenizer sees, so that a message that comes back in the next request is known a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -136,6 +137,9 @@ class Fragments:
 
 
 def function_call(call_id: str, name: str, arguments: str) -> Json:
+    """A tool call; JSON arguments are written compactly, since servers parse them and clients rewrite their spaces."""
+    with contextlib.suppress(orjson.JSONDecodeError):
+        arguments = dumps(orjson.loads(arguments))
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
