@@ -239,6 +239,8 @@ class Scribe:
         return Seen(
             ttft_s=_seconds(exchange.received_ns, reply.first_token_ns),
             e2e_s=_seconds(exchange.received_ns, exchange.end_ns),
+            first_text_s=_seconds(exchange.received_ns, reply.first_text_ns),
+            added_s=exchange.added_ns / 1e9,
         )
 
     def _usage(self, turn: Turn, reply: Reply, line: Line) -> None:

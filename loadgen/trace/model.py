@@ -97,6 +97,8 @@ class Seen(msgspec.Struct, omit_defaults=True):
 
     ttft_s: Seconds | None = None
     e2e_s: Seconds | None = None
+    first_text_s: Seconds | None = None  # first text that a person sees; thinking and calls come before it
+    added_s: Seconds | None = None  # of the time to the first token, what a recording proxy added
 
 
 class Turn(msgspec.Struct, tag="turn", tag_field="type", omit_defaults=True, kw_only=True):
