@@ -74,6 +74,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     start: Clock | None = None  # first intended start
     end: Clock | None = None  # end of the last turn
     incidents: list[Incident] = []
+    merged_exactly: bool | None = None  # whether the histograms that workers sent, merged, equal those of all samples
     notes: list[str] = []  # what was applied: caps, scales, skipped things
 
 

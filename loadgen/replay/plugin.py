@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import gevent
-import orjson
 from locust import User, constant, events, task
 from locust.exception import StopUser
 from locust.runners import STATE_MISSING, LocalRunner, MasterRunner, WorkerRunner
 
-from loadgen import report
 from loadgen.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_OK, InputError, LoadgenError
+from loadgen.measure.run import write_run as write_run_file
 from loadgen.measure.sample import Sample
 from loadgen.replay import options as run_options
 from loadgen.replay.fleet.allocator import Grant
@@ -32,6 +31,7 @@ from loadgen.replay.handover import HANDOVER_ENV, Handover, prepare_apart, read_
 from loadgen.replay.job import JOB_FILE
 from loadgen.replay.progress import Progress
 from loadgen.replay.wire.target import Target
+from loadgen.report.write import write_run
 
 log = logging.getLogger("loadgen")
 
@@ -97,8 +97,17 @@ class Plugin:
 
     def _on_drain(self, environment: Any, msg: Any, **_: Any) -> None:
         assert self.worker is not None
-        self.worker.drain(msg.data["deadline_s"])
-        self._to_master("snapshot", self.worker.snapshot(final=True))
+        self._deliver(msg.data["deadline_s"])
+
+    def _deliver(self, deadline_s: float) -> None:
+        """A worker's end of a run: everything is on disk before the master hears that it is."""
+        assert self.worker is not None
+        if self.worker.job is None:
+            return
+        self.worker.drain(deadline_s)
+        final = self.worker.snapshot(final=True)
+        self.worker.end()
+        self._to_master("snapshot", final)
 
     # begin
 
@@ -180,10 +189,7 @@ class Plugin:
     def quitting(self) -> None:
         """Locust goes down. After a signal nobody drained: cut what is under way, keep what was measured."""
         if isinstance(self.runner, WorkerRunner):
-            if self.worker is not None and self.worker.job is not None:
-                self.worker.drain(0.0)
-                self._to_master("snapshot", self.worker.snapshot(final=True))
-                self.worker.end()
+            self._deliver(0.0)
             return
         if self.master is not None and self.master.running:
             self._drain(FLUSH_S)
@@ -199,9 +205,7 @@ class Plugin:
         if not self._finished():
             self.master.drain()
         if self.worker is not None:
-            self.worker.drain(deadline_s)
-            self.master.on_snapshot("local", self.worker.snapshot(final=True))
-            self.worker.end()
+            self._deliver(deadline_s)
         else:
             self.runner.send_message("lg-w-drain", {"deadline_s": deadline_s})
             self.master.wait_for_finals(self._alive, deadline_s + FINALS_S)
@@ -216,9 +220,11 @@ class Plugin:
         if info is None or run_dir is None:
             return
         try:
-            report.build(run_dir)
-            valid = bool(orjson.loads((run_dir / "summary.json").read_bytes())["valid"])
-            self.exit_code = EXIT_INTERRUPTED if interrupted else EXIT_OK if valid else EXIT_INVALID
+            measured = write_run(run_dir)
+            if not (self.master.lost or info.merged_exactly):
+                info.merged_exactly = self.master.merged().snapshot() == measured.histograms.snapshot()
+                write_run_file(run_dir, info)
+            self.exit_code = EXIT_INTERRUPTED if interrupted else EXIT_INVALID if measured.reasons else EXIT_OK
         except InputError as error:  # no turn was measured
             print(f"loadgen: {error}", file=sys.stderr)
             self.exit_code = EXIT_INTERRUPTED if interrupted else EXIT_INVALID
