@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import msgspec
 
 from loadgen.corpus import layout
 from loadgen.corpus.agent import agent, recipe_hash
-from loadgen.corpus.composed import Composed, Composer, Shared
+from loadgen.corpus.composed import Composed, Composer, Conversation, Shared
 from loadgen.corpus.context import MANIFEST, Context, ContextSet
 from loadgen.corpus.document import DocumentComposer
 from loadgen.corpus.exact import Filler
@@ -26,6 +27,7 @@ from loadgen.corpus.recipe import Origin, Recipe
 from loadgen.corpus.rules import Account
 from loadgen.corpus.source import Source
 from loadgen.corpus.staging import refuse_foreign, staged
+from loadgen.corpus.template import EndpointRendering
 from loadgen.errors import InputError
 from loadgen.tokens.base import Tokenizer
 
@@ -72,9 +74,12 @@ def build_and_account(
     tokenizer: Tokenizer,
     progress: Progress | None = None,
     processes: int | None = None,
+    endpoint: EndpointRendering | None = None,
 ) -> Built:
     """Build `n` contexts of exactly `tokens` tokens into the folder `out`.
 
+    With an `endpoint`, `tokens` is the whole prompt as it counts it (`usage.prompt_tokens`), its template included;
+    each context's record still says what the text alone counts.
     `processes` is how many cores work (default: all); the bytes do not depend on it. They are threads: the tokenizer
     releases the interpreter's lock. `out` appears by rename when everything is proven; an earlier set of contexts
     there is replaced, anything else is refused.
@@ -85,8 +90,10 @@ def build_and_account(
     source = open_source(recipe)
     try:
         library = Library(source, recipe, tokenizer, framed=recipe.prompt.form == "document")
+        if endpoint is not None:
+            endpoint.require_agreement(_sample(library))
         with staged(out) as folder:
-            return _build_into(folder, library, recipe, n, tokens, tokenizer, progress, processes)
+            return _build_into(folder, library, recipe, n, tokens, tokenizer, progress, processes, endpoint)
     except OSError as error:
         raise InputError(f"the contexts cannot be written to {out}: {error.strerror or error}") from None
     finally:
@@ -102,12 +109,13 @@ def _build_into(
     tokenizer: Tokenizer,
     progress: Progress | None,
     processes: int | None,
+    endpoint: EndpointRendering | None,
 ) -> Built:
     prompt = recipe.prompt
     shared_tokens = prompt.shared_tokens if prompt.layout in ("shared-prefix", "tenants") else 0
     filler = Filler(tokenizer, front=shared_tokens + _FRONT)
-    composer = _composer(recipe, library, filler, tokens)
-    writer = _Writer(folder, composer.suffix, library.source, recipe, tokens, tokenizer, n, progress)
+    composer = _composer(recipe, library, filler, tokens, endpoint)
+    writer = _Writer(folder, composer.suffix, library.source, recipe, tokenizer, n, progress)
     with ThreadPoolExecutor(processes or os.cpu_count() or 1) as pool:
         used = layout.build(layout.Job(library, composer, filler, prompt, n, tokens, pool, writer.done))
     groups = [context.group for context in writer.contexts]
@@ -128,11 +136,31 @@ def _build_into(
     return _outcome(library, found, used, prompt.layout)
 
 
-def _composer(recipe: Recipe, library: Library, filler: Filler, tokens: int) -> Composer:
+def _prove_rendered(
+    endpoint: EndpointRendering, writer: _Writer, groups: list[str | None], shared_tokens: int, tokens: int
+) -> dict[str, object]:
+    """The same proof over the prompts as the endpoint renders them; returns what the contexts' records say of it."""
+    sample = writer.sample
+    template = endpoint.own_prefix(sample)
+    around = endpoint.overhead(sample)
+    proof = prove(writer.rendered, groups, shared_tokens, template=template, around=around)
+    return {
+        "model": endpoint.endpoint.model,
+        "api": endpoint.api,
+        "template": endpoint.fingerprint,
+        "template_prefix": template,
+        "prompt_tokens": tokens,
+        "max_common_prefix": max(proof),
+    }
+
+
+def _composer(
+    recipe: Recipe, library: Library, filler: Filler, tokens: int, endpoint: EndpointRendering | None
+) -> Composer:
     prompt = recipe.prompt
     parts = agent(recipe, [entry.path for entry in library.entries])
     make = MessagesComposer if prompt.form == "messages" else DocumentComposer
-    return make(filler, parts, name=recipe.name, seed=prompt.seed, tokens=tokens)
+    return make(filler, parts, name=recipe.name, seed=prompt.seed, tokens=tokens, rendering=endpoint)
 
 
 class _Writer:
@@ -144,12 +172,13 @@ class _Writer:
         suffix: str,
         source: Source,
         recipe: Recipe,
-        tokens: int,
         tokenizer: Tokenizer,
         n: int,
         progress: Progress | None,
     ) -> None:
         self.fronts: list[list[int]] = [[]] * n
+        self.rendered: list[list[int]] = [[]] * n
+        self.sample = Conversation("", [], [])
         self._made: dict[int, Context] = {}
         self._folder = folder
         self._suffix = suffix
@@ -159,7 +188,7 @@ class _Writer:
         self._common = Context(
             id="",
             file="",
-            tokens=tokens,
+            tokens=0,
             sha256="",
             bytes=0,
             tokenizer=tokenizer.name,
@@ -180,12 +209,16 @@ class _Writer:
             self._common,
             id=name,
             file=name + self._suffix,
+            tokens=composed.tokens,
             sha256=hashlib.sha256(composed.data).hexdigest(),
             bytes=len(composed.data),
             files=[*(shared.files if shared else ()), *composed.files],
             group=shared.group if shared else None,
         )
         self.fronts[index] = composed.front
+        self.rendered[index] = list(composed.rendered)
+        if index == 0:
+            self.sample = composed.conversation
         with self._lock:
             self._made[index] = context
             if self._progress is not None:
@@ -198,6 +231,11 @@ class _Writer:
             context.extra = extra
             _write_json(self._folder / f"{context.id}.json", context)
         return contexts
+
+
+def _sample(library: Library) -> str:
+    """Some files, for comparing two tokenizers."""
+    return "".join(piece.text for piece in islice(library.pieces(library.ordered("sample")), 8))
 
 
 def is_ours(name: str) -> bool:

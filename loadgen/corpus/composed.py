@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
@@ -24,12 +24,18 @@ class Conversation(msgspec.Struct):
 
 
 class Composed(NamedTuple):
-    """One finished context: the bytes of its file, the first token ids of its prompt, the files in it in order."""
+    """One finished context.
+
+    `data`: the bytes of its file. `tokens`: what its texts count. `front`: their first token ids. `rendered`: the
+    first token ids of the endpoint's prompt, template included; empty without an endpoint.
+    """
 
     data: bytes
+    tokens: int
     front: list[int]
     files: list[str]
     conversation: Conversation
+    rendered: Sequence[int] = ()
 
 
 class Shared(NamedTuple):
@@ -50,6 +56,10 @@ class Rendering(Protocol):
 
     def render(self, conversation: Conversation) -> list[int]:
         """Token ids of the whole prompt."""
+        ...
+
+    def own_prefix(self, conversation: Conversation) -> int:
+        """Tokens with which the template begins every prompt of this form, whatever the contents."""
         ...
 
 
@@ -94,7 +104,7 @@ def exactly(
         ids = rendering.render(composed.conversation)
         counted = len(ids)
         if counted == tokens:
-            return composed._replace(front=ids[: len(composed.front)])
+            return composed._replace(rendered=ids[: len(composed.front)])
         wanted += tokens - counted
     raise InputError(
         f"the endpoint counts {counted:,} tokens where {tokens:,} were built, and correcting for the difference does not settle; "

@@ -44,12 +44,12 @@ class DocumentComposer:
             front = [Piece("", shared.text), opening]
 
         def once(files: Iterator[Piece], tokens: int) -> Composed | None:
-            filled = self._filler.fill(chain(front, files), tokens - self._overhead)
+            content = tokens - self._overhead
+            filled = self._filler.fill(chain(front, files), content)
             if filled is None:
                 return None
-            return Composed(
-                filled.text.encode(), filled.front, _files(filled.used), conversation(filled.text)
-            )
+            text = filled.text
+            return Composed(text.encode(), content, filled.front, _files(filled.used), conversation(text))
 
         return exactly(self._tokens, files, once, self._rendering)
 

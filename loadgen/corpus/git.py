@@ -127,7 +127,9 @@ class GitSource:
 
     def commits(self, limit: int) -> list[str]:
         """Up to `limit` commits before and with this one, without merges and, in a shallow clone, without its edge."""
-        found: str = self._repo.git.rev_list("--no-merges", "--min-parents=1", f"--max-count={limit}", self.commit)
+        found: str = self._repo.git.rev_list(
+            "--no-merges", "--min-parents=1", f"--max-count={limit}", self.commit
+        )
         edge = Path(self._repo.common_dir) / "shallow"
         cut = set(edge.read_text().split()) if edge.is_file() else set()
         return [commit for commit in found.split() if commit not in cut]

@@ -114,8 +114,9 @@ class MessagesComposer:
             raise InputError(
                 f"{tokens:,} tokens are too few for system prompt, tools, tree and task in message form; ask for more tokens"
             )
+        data = orjson.dumps(msgspec.to_builtins(conversation))
         return Composed(
-            orjson.dumps(msgspec.to_builtins(conversation)), self._front(conversation), used, conversation
+            data, tokens - self._overhead(conversation), self._front(conversation), used, conversation
         )
 
     def _start(self, digest: str, shared: Shared | None, path: str) -> Conversation:

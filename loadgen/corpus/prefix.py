@@ -27,11 +27,19 @@ class Proof(NamedTuple):
     across: int
 
 
-def prove(fronts: Sequence[list[int]], groups: Sequence[str | None], shared: int, template: int = 0) -> Proof:
+def prove(
+    fronts: Sequence[list[int]],
+    groups: Sequence[str | None],
+    shared: int,
+    *,
+    template: int = 0,
+    around: int = 0,
+) -> Proof:
     """Show that no two contexts share a KV block beyond what they are meant to share.
 
-    `shared` tokens are common to a group, `template` tokens to all prompts. Raises InputError naming a pair that
-    shares more (a whole block of 16 more), or a group that shares less.
+    `shared` tokens are common to a group; every prompt begins with `template` tokens of the template, and up to `around`
+    more of them stand between what a group shares. Raises InputError naming a pair that shares more (a whole block
+    of 16 more), or a group that shares less.
     """
     order = sorted(range(len(fronts)), key=lambda index: fronts[index])
     across = (0, 0, 0)
@@ -47,7 +55,7 @@ def prove(fronts: Sequence[list[int]], groups: Sequence[str | None], shared: int
         for i, j in pairwise(members):
             length = common(fronts[i], fronts[j])
             within = max(within, length)
-            _limit(length, i, j, template + shared)
+            _limit(length, i, j, template + around + shared)
             if length < shared:
                 raise InputError(
                     f"contexts {i} and {j} share {length} tokens, fewer than the {shared} of their group {group}"
