@@ -27,6 +27,7 @@ from loadgen.report.statistics import (
     equal_within,
     holm,
     is_larger,
+    is_smaller,
     noise_floor,
     runs_needed,
     smallest_effect,
@@ -179,46 +180,22 @@ def _judge(
     interval = primary.interval
     assert interval is not None
     shown = f"{change} (95 % interval of the ratio {interval[0]:.3f} to {interval[1]:.3f})"
+    limit = f"more than the tolerance of {words.share(tolerance)}"
     if is_larger(found, tolerance):
-        return (
-            "slower",
-            f"{shown}, p {_p(found.p_larger)}: slower by more than the tolerance of {words.share(tolerance)}.",
-        )
-    if is_larger(_swapped(found), tolerance):
-        return (
-            "faster",
-            f"{shown}, p {_p(found.p_smaller)}: faster by more than the tolerance of {words.share(tolerance)}.",
-        )
+        least = words.share((found.at_least or 1) - 1)
+        return "slower", f"{shown}: it takes at least {least} longer (p {_p(found.p_larger)}), {limit}."
+    if is_smaller(found, tolerance):
+        least = words.factor(1 / (found.at_most or 1))
+        return "faster", f"{shown}: it is at least {least} as fast (p {_p(found.p_smaller)}), {limit}."
     assert found.se is not None
     assert found.df is not None
     smallest = smallest_effect(found.se, found.df, tolerance)
-    advice = ""
-    if (
-        noise is not None
-        and (needed := runs_needed(noise.sd, smallest / 2, tolerance))
-        and smallest / 2 > tolerance
-    ):
-        advice = f" {needed} runs a side would find {words.share(smallest / 2)}."
+    smaller = (tolerance + smallest) / 2
+    needed = runs_needed(noise.sd, smaller, tolerance) if noise is not None else None
     return (
         "no difference shown",
-        f"{shown}: no difference beyond the tolerance of {words.share(tolerance)} is shown. "
-        f"These runs would have found a change of {words.share(smallest)} (nine times in ten), not a smaller one.{advice}",
-    )
-
-
-def _swapped(found: Difference) -> Difference:
-    """The same comparison with the sides exchanged."""
-    low, high = found.low, found.high
-    return Difference(
-        1 / found.ratio,
-        None if high is None else 1 / high,
-        None if low is None else 1 / low,
-        found.p_smaller,
-        found.p_larger,
-        found.se,
-        found.df,
-        (found.runs[1], found.runs[0]),
-        found.method,
+        f"{shown}: no difference of {limit} is shown. These runs would have found one of {words.share(smallest)} "
+        f"nine times in ten{f'; {needed} runs a side would find {words.share(smaller)}' if needed else ''}.",
     )
 
 

@@ -8,15 +8,29 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from loadgen.report import charts
+from loadgen import __version__
+from loadgen.report import blocks, charts
+from loadgen.report.columns import CLASSES
 from loadgen.report.compare import Comparison
+from loadgen.report.explain import Explanation, explain, read_pages
+from loadgen.report.headline import headline
 from loadgen.report.marks import simulated
-from loadgen.report.rows import rows
-from loadgen.report.summary import Measured, summary_of
+from loadgen.report.storage import throughput
+from loadgen.report.summary import Measured, summary_of, timeline_of
 from loadgen.report.table import arms_differ
-from loadgen.report.validity import Reason
 
 e = html.escape
+
+# (chart, title, what the axes show)
+CHARTS = (
+    ("spectrum", "TTFT percentiles", "Each curve is one class of turns. It fades where the sample is too small to support the percentile."),
+    ("by_turn", "TTFT by turn", "Median of each turn of a conversation; the band runs from the fastest to the slowest."),
+    ("timeline", "TTFT over time", "Each dot is a turn at the time it was sent; shaded stripes are the rounds of a sweep."),
+    ("cached_share", "TTFT against cached share", "Share of the prompt that the server reported as cached."),
+    ("idle_time", "TTFT against idle time", "Time since the session's previous turn ended: how long its KV lay untouched."),
+    ("lanes", "Sessions", "A lane a session: waiting for the first token, then the answer (lighter)."),
+    ("throughput", "Storage throughput", "Means between samples of the counters, GB = 10⁹ bytes; the line is the link's limit."),
+)  # fmt: skip
 
 
 def asset(name: str) -> str:
@@ -24,33 +38,66 @@ def asset(name: str) -> str:
 
 
 def page(runs: Sequence[Measured], comparisons: Sequence[Comparison] = ()) -> str:
-    """The report of one run, or of several side by side."""
+    """The report of one run, or of several side by side with the comparison of all of their repetitions."""
     summaries = [summary_of(run) for run in runs]
     different = arms_differ(runs)
     reasons = [*different, *(one for run in runs for one in run.reasons)]
-    names = " against ".join(run.info.arm for run in runs)
-    data = [
-        {"arm": run.info.arm, "by_turn": charts.by_turn(run), "timeline": charts.timeline(run)}
-        for run in runs
-    ]
+    names = " and ".join(run.info.arm for run in runs)
+    mark = simulated([run.info for run in runs])
+    data: dict[str, Any] = {
+        "arms": [chart_data(run) for run in runs],
+        "classes": CLASSES,
+        "mark": mark,
+        "version": __version__,
+    }
+    explained = [(run.info.arm, found) for run in runs if (found := _explanation(run)) is not None]
     body = [
-        f"<header><h1>{e(names)}</h1>",
-        f'<p class="mark">{e(mark)}</p>' if (mark := simulated([run.info for run in runs])) else "",
-        _verdict(reasons),
-        "</header>",
-        f"<section><h2>Figures</h2>{_table(summaries, comparable=not different)}</section>",
-        '<section><h2>TTFT by turn</h2><div class="chart" data-chart="by_turn"></div></section>',
-        '<section><h2>TTFT over time</h2><div class="chart" data-chart="timeline"></div></section>',
-        f"<section><h2>To repeat it</h2>{''.join(_repeat(run) for run in runs)}</section>",
+        "<header>",
+        f'<p class="mark">{e(mark)}</p>' if mark else "",
+        f"<h1>{e(headline(summaries))}</h1>",
+        f'<p class="sub">{e(_subtitle(runs))}</p>',
+        blocks.verdict(reasons, comparisons),
+        blocks.cards(summaries),
+        "</header><main>",
+        *(
+            _section(f"{found.candidate} against {found.baseline}, run against run", blocks.forest(found))
+            for found in comparisons
+        ),
+        _section("Figures", blocks.table(summaries, comparable=not different)),
+        *(_figure(*chart) for chart in CHARTS if any(_has(arm[chart[0]]) for arm in data["arms"])),
+        _section("Where the KV came from", blocks.tiers(runs, summaries)),
+        _section("Why a TTFT is what it is", blocks.explanation(explained)) if explained else "",
+        _section("Errors", failed) if (failed := "".join(map(blocks.errors, runs))) else "",
+        _section("To repeat it", "".join(map(blocks.repeat, runs))),
+        _section("How to read it", _method()),
+        "</main>",
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{e(names)} – loadgen</title><style>{asset('uPlot.min.css')}{asset('report.css')}</style></head><body>"
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+        f"<title>{e(names)} – loadgen report</title><style>{asset('uPlot.min.css')}{asset('report.css')}</style></head><body>"
         f"{''.join(body)}"
         f'<script type="application/json" id="data">{embedded(data)}</script>'
         f"<script>{asset('uPlot.iife.min.js')}</script><script>{asset('report.js')}</script></body></html>\n"
     )
+
+
+def chart_data(run: Measured) -> dict[str, Any]:
+    """What the script draws of one run."""
+    time = timeline_of(run)
+    if not len(run.turns):
+        return {"arm": run.info.arm, **{name: [] for name, _, _ in CHARTS}, "rounds": []}
+    return {
+        "arm": run.info.arm,
+        "spectrum": charts.spectrum(run),
+        "by_turn": charts.by_turn(run),
+        "timeline": charts.timeline(run, time),
+        "rounds": charts.rounds(run, time),
+        "cached_share": charts.cached_share(run),
+        "idle_time": charts.idle_time(run),
+        "lanes": charts.lanes(run, time),
+        "throughput": throughput(run, time),
+    }
 
 
 def embedded(value: Any) -> str:
@@ -59,49 +106,47 @@ def embedded(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _verdict(reasons: Sequence[Reason]) -> str:
-    if not reasons:
-        return '<p class="verdict valid">Valid run</p>'
-    items = "".join(f"<li>{e(str(one))} <em>{e(one.remedy)}</em></li>" for one in reasons)
-    return f'<div class="verdict invalid"><p>Invalid: these numbers may not be used</p><ul>{items}</ul></div>'
+def _has(data: Any) -> bool:
+    """Whether a chart has anything to show."""
+    if isinstance(data, dict):
+        return bool(data.get("series") or data.get("x") or data.get("lane"))
+    return bool(data)
 
 
-def _table(summaries: Sequence[dict[str, Any]], *, comparable: bool) -> str:
-    speedups = len(summaries) - 1 if comparable else 0
-    head = "".join(f"<th>{e(s['arm'])}</th>" for s in summaries)
-    head += "".join(
-        f"<th>speed-up {e(s['arm']) if len(summaries) > 2 else ''}</th>" for s in summaries[1 : speedups + 1]
+def _explanation(run: Measured) -> Explanation | None:
+    server = run.info.endpoint.server
+    return explain(run.turns, read_pages(run.folder), scale=run.scale, connector=server.get("connector"))
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{e(title)}</h2>{content}</section>"
+
+
+def _figure(name: str, title: str, caption: str) -> str:
+    return (
+        f'<section><figure data-chart="{name}"><h2>{e(title)}</h2><div class="legend"></div><div class="plot-area"></div>'
+        f"<figcaption>{e(caption)}</figcaption></figure></section>"
     )
-    parts = [f'<div class="scroll"><table><thead><tr><th></th>{head}</tr></thead>']
-    section = None
-    for row in rows(list(summaries)):
-        if row.section != section:
-            section = row.section
-            parts.append(
-                f'<tbody><tr class="section"><th colspan="{1 + len(summaries) + speedups}">{e(section)}</th></tr>'
-            )
-        cells = "".join(f"<td>{e(cell)}</td>" for cell in (*row.cells, *row.speedups[:speedups]))
-        parts.append(f"<tr><th>{e(row.label)}</th>{cells}</tr>")
-    return "".join(parts) + "</table></div>"
 
 
-def _repeat(run: Measured) -> str:
-    info = run.info
-    facts: dict[str, Any] = {
-        "run": info.run,
-        "arguments": " ".join(info.arguments),
-        "workload": info.workload,
-        "schedule": info.schedule,
-        "policy": info.policy,
-        "seed": info.seed,
-        "endpoint": {"url": info.endpoint.url, "model": info.endpoint.model, "server": info.endpoint.server},
-        "versions": info.versions,
-        "machine": info.machine,
-        "notes": info.notes,
-    }
-    lines = "".join(
-        f"<dt>{e(name)}</dt><dd>{e(value if isinstance(value, str) else json.dumps(value))}</dd>"
-        for name, value in facts.items()
-        if value not in ({}, [], "")
+def _subtitle(runs: Sequence[Measured]) -> str:
+    info = runs[0].info
+    schedule = info.schedule.get("kind", "")
+    parts = [
+        info.endpoint.model,
+        str(info.workload.get("name") or ""),
+        f"{info.plan.sessions} sessions, {info.plan.turns} turns" + (f", {schedule}" if schedule else ""),
+        info.created,
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _method() -> str:
+    return (
+        '<p class="note">TTFT runs from the first byte of the request handed to the kernel to the first event with content, reasoning '
+        "or a tool call. A turn that failed before it ranks as infinitely slow and is never dropped. Percentiles are the value at "
+        "rank ceil(q n) of HdrHistogram counts (1 µs to 1 h, 3 significant digits); where the sample is smaller than the percentile "
+        "needs (p50 5, p90 29, p95 59, p99 299 turns) the table says so instead. Classes come from the trace: first turns have "
+        "nothing to reuse, reuse turns at least half of their prompt. Times are the endpoint's seconds. Details: docs/reading-the-report.md "
+        f"and docs/statistics.md of loadgen {e(__version__)}.</p>"
     )
-    return f"<h3>{e(info.arm)}</h3><dl>{lines}</dl>"

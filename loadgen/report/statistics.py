@@ -52,19 +52,21 @@ def noise_floor(groups: Sequence[Sequence[float]]) -> Noise | None:
 class Difference:
     """Candidate against baseline. `ratio` > 1: the candidate's figure is larger. `low`, `high`: 95 % interval of the ratio.
 
-    `p_larger` and `p_smaller` are one-sided against no change; None, as the bounds, where nothing can be tested.
-    `se` and `df` are of the log ratio; `method` says which test it was.
+    `at_least` and `at_most` are its one-sided 95 % bounds, `p_larger` and `p_smaller` one-sided against no change; all
+    of them None where nothing can be tested. `se` and `df` are of the log ratio; `method` says which test it was.
     """
 
     ratio: float
-    low: float | None
-    high: float | None
-    p_larger: float | None
-    p_smaller: float | None
-    se: float | None
-    df: float | None
     runs: tuple[int, int]
     method: Literal["welch", "stored variance", "none"]
+    low: float | None = None
+    high: float | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    p_larger: float | None = None
+    p_smaller: float | None = None
+    se: float | None = None
+    df: float | None = None
 
     @property
     def p(self) -> float | None:
@@ -89,7 +91,7 @@ def difference(
     if not enough and stored is not None and stored.df >= MIN_DF:
         return _student(d, stored.sd * math.sqrt(1 / a.size + 1 / b.size), stored.df, runs, "stored variance")
     if min(runs) < 2:
-        return Difference(math.exp(d), None, None, None, None, None, None, runs, "none")
+        return Difference(math.exp(d), runs, "none")
     va, vb = float(a.var(ddof=1)) / a.size, float(b.var(ddof=1)) / b.size
     se = math.sqrt(va + vb)
     # two sides without any spread (a simulation): the difference is exact
@@ -102,9 +104,19 @@ def _student(
 ) -> Difference:
     t = d / se if se else math.copysign(math.inf, d) if d else 0.0
     half = float(stats.t.ppf((1 + LEVEL) / 2, df)) * se
-    larger, smaller = float(stats.t.sf(t, df)), float(stats.t.cdf(t, df))
+    one_sided = float(stats.t.ppf(LEVEL, df)) * se
     return Difference(
-        math.exp(d), math.exp(d - half), math.exp(d + half), larger, smaller, se, df, runs, method
+        ratio=math.exp(d),
+        low=math.exp(d - half),
+        high=math.exp(d + half),
+        at_least=math.exp(d - one_sided),
+        at_most=math.exp(d + one_sided),
+        p_larger=float(stats.t.sf(t, df)),
+        p_smaller=float(stats.t.cdf(t, df)),
+        se=se,
+        df=df,
+        runs=runs,
+        method=method,
     )
 
 
@@ -116,17 +128,24 @@ def decidable(found: Difference) -> bool:
 def is_larger(found: Difference, tolerance: float) -> bool:
     """Whether the candidate's figure is shown to be larger than the baseline's by more than the tolerance.
 
-    Both must hold: p < ALPHA against no change, and the lower 95 % bound of the ratio is above 1 + tolerance.
+    Both must hold: p < ALPHA against no change, and the one-sided lower 95 % bound of the ratio is above 1 + tolerance.
     """
-    if found.p_larger is None or found.low is None:
+    if found.p_larger is None or found.at_least is None:
         return False
-    return found.p_larger < ALPHA and found.low > 1 + tolerance
+    return found.p_larger < ALPHA and found.at_least > 1 + tolerance
+
+
+def is_smaller(found: Difference, tolerance: float) -> bool:
+    """The mirror image of `is_larger`: the baseline's figure is larger than the candidate's by more than the tolerance."""
+    if found.p_smaller is None or found.at_most is None:
+        return False
+    return found.p_smaller < ALPHA and 1 / found.at_most > 1 + tolerance
 
 
 def smallest_effect(se: float, df: float, tolerance: float) -> float:
     """The ratio - 1 that `is_larger` finds with a probability of POWER, given the standard error of the log ratio."""
     against_none = _detectable(float(stats.t.ppf(1 - ALPHA, df)), df) * se
-    beyond = math.log1p(tolerance) + _detectable(float(stats.t.ppf((1 + LEVEL) / 2, df)), df) * se
+    beyond = math.log1p(tolerance) + _detectable(float(stats.t.ppf(LEVEL, df)), df) * se
     return math.expm1(max(against_none, beyond))
 
 

@@ -41,6 +41,20 @@ class Measured(msgspec.Struct):
         return self.info.endpoint.time_scale
 
 
+class Timeline(msgspec.Struct, frozen=True):
+    """Wall-time stamps as endpoint seconds since the run's first intended start."""
+
+    origin_ns: int
+    scale: float
+
+    def seconds(self, wall_ns: Any) -> Any:
+        return (wall_ns - self.origin_ns) / 1e9 * self.scale
+
+
+def timeline_of(run: Measured) -> Timeline:
+    return Timeline(int(run.turns.intended_ns.min()) if len(run.turns) else 0, run.scale)
+
+
 def measure(run_dir: Path) -> Measured:
     """Read a run folder. Raises InputError when it is none, or its samples are damaged."""
     info = read_run(run_dir)

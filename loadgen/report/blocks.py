@@ -1,0 +1,251 @@
+"""Parts of the HTML report that need no script: cards, tables, bars and intervals. Everything foreign is escaped here."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from loadgen.report import words
+from loadgen.report.compare import Comparison, Finding
+from loadgen.report.explain import Explanation
+from loadgen.report.markdown import finding_cells
+from loadgen.report.rows import rows, speedup
+from loadgen.report.summary import Measured
+from loadgen.report.validity import Reason
+
+e = html.escape
+Summary = dict[str, Any]
+TIERS = (
+    ("compute", "computed"),
+    ("hbm", "from HBM"),
+    ("external", "from external tier"),
+    ("unknown", "source unknown"),
+)
+PARTS = (
+    ("client_s", "client"), ("upload_s", "upload"), ("queue_s", "server queue"),
+    ("load_s", "load from the tier"), ("recompute_s", "recompute"), ("rest_s", "rest"),
+)  # fmt: skip
+
+
+def verdict(reasons: Sequence[Reason], comparisons: Sequence[Comparison]) -> str:
+    """The stamp: valid or not, and what the comparison says."""
+    parts = []
+    for found in comparisons:
+        kind = {"faster": "good", "slower": "bad", "invalid": "bad", "no difference shown": "plain"}.get(
+            found.outcome, "warn"
+        )
+        parts.append(f'<p class="stamp {kind}"><b>{e(found.outcome)}</b> {e(found.sentence)}</p>')
+    if not reasons:
+        parts.append(
+            '<p class="stamp good"><b>valid</b> Every check of the client, the prompts and the server passed.</p>'
+        )
+    else:
+        items = "".join(f"<li>{e(str(one))} <em>{e(one.remedy)}</em></li>" for one in reasons)
+        parts.append(
+            f'<div class="stamp bad"><b>invalid</b> These numbers may not be used:<ul>{items}</ul></div>'
+        )
+    return "".join(parts)
+
+
+def cards(summaries: Sequence[Summary]) -> str:
+    """The figures that people look for first, the last arm's large, the first's beside it."""
+    figures: list[tuple[str, str, list[float | None], bool]] = []
+    for group in ("reuse", "first"):
+        if any(s["groups"][group]["turns"] for s in summaries):
+            figures.append(
+                (
+                    f"TTFT, {group} turns",
+                    "mean",
+                    [s["groups"][group]["ttft_s"]["mean"] for s in summaries],
+                    True,
+                )
+            )
+    figures.append(("total time", "", [s["total_s"] for s in summaries], True))
+    figures.append(("TPOT", "mean", [s["groups"]["all"]["tpot_s"]["mean"] for s in summaries], True))
+    figures.append(("output tokens/s", "", [s["rate"]["output_tokens_s"] for s in summaries], False))
+    return f'<div class="cards">{"".join(_card(*figure, summaries) for figure in figures)}</div>'
+
+
+def _card(label: str, kind: str, values: list[float | None], time: bool, summaries: Sequence[Summary]) -> str:
+    show = words.seconds if time else words.number
+    small = kind
+    if len(values) > 1:
+        small = f"{e(summaries[0]['arm'])}: {e(show(values[0]))}"
+        gain = speedup(values[0], values[-1]) if time else speedup(values[-1], values[0])
+        if gain is not None:
+            tone = "good" if gain > 1.02 else "bad" if gain < 0.98 else "plain"
+            small += f' <span class="{tone}">{e(words.factor(gain))}</span>'
+    return f'<div class="card"><span>{e(label)}</span><strong>{e(show(values[-1]))}</strong><small>{small}</small></div>'
+
+
+def table(summaries: Sequence[Summary], *, comparable: bool) -> str:
+    """All figures, arms side by side."""
+    speedups = len(summaries) - 1 if comparable else 0
+    head = "".join(f"<th>{e(s['arm'])}</th>" for s in summaries)
+    head += "".join(
+        f"<th>speed-up{f' {e(s_arm)}' if len(summaries) > 2 else ''}</th>"
+        for s_arm in [s["arm"] for s in summaries[1 : speedups + 1]]
+    )
+    parts = [f'<div class="scroll"><table><thead><tr><th></th>{head}</tr></thead>']
+    section = None
+    for row in rows(list(summaries)):
+        if row.section != section:
+            parts.append("</tbody>" if section else "")
+            section = row.section
+            title = "" if section in ("run", "rate", "turns") else section
+            parts.append(
+                f'<tbody><tr class="section"><th colspan="{1 + len(summaries) + speedups}">{e(title)}</th></tr>'
+            )
+        cells = "".join(f"<td>{e(cell)}</td>" for cell in (*row.cells, *row.speedups[:speedups]))
+        parts.append(f"<tr><th>{e(row.label)}</th>{cells}</tr>")
+    return "".join(parts) + "</tbody></table></div>"
+
+
+def bars(lines: Sequence[tuple[str, Sequence[tuple[str, float, str]]]], *, common: bool) -> str:
+    """Stacked bars: (label, [(part's name, size, text)]). `common`: one scale for all, else each fills its line."""
+    largest = max((sum(size for _, size, _ in parts) for _, parts in lines), default=0.0)
+    drawn = []
+    for label, parts in lines:
+        whole = largest if common else sum(size for _, size, _ in parts)
+        pieces = "".join(
+            f'<i class="part-{_slug(name)}" style="width:{100 * size / whole:.3f}%" title="{e(name)}: {e(text)}"><span>{e(text)}</span></i>'
+            for name, size, text in parts
+            if whole and size > 0
+        )
+        drawn.append(f'<div class="bar"><b>{e(label)}</b><div>{pieces}</div></div>')
+    names = dict.fromkeys(name for _, parts in lines for name, size, _ in parts if size > 0)
+    key = "".join(f'<span><i class="part-{_slug(name)}"></i>{e(name)}</span>' for name in names)
+    return f'<div class="bars">{"".join(drawn)}</div><p class="key">{key}</p>'
+
+
+def _slug(name: str) -> str:
+    return "".join(character if character.isalnum() else "-" for character in name)
+
+
+def tiers(runs: Sequence[Measured], summaries: Sequence[Summary]) -> str:
+    """Prompt tokens by source, and the expected reuse as one more line."""
+    lines = []
+    for summary in summaries:
+        whole = sum(summary["tiers"].values())
+        lines.append(
+            (
+                summary["arm"],
+                [
+                    (label, float(summary["tiers"][tier]), words.percent(summary["tiers"][tier], whole))
+                    for tier, label in TIERS
+                ],
+            )
+        )
+        expected, prompt = (
+            summary["groups"]["all"]["expected_reuse"],
+            summary["groups"]["all"]["prompt_tokens"],
+        )
+        if expected is not None and prompt:
+            lines.append((
+                f"{summary['arm']}, expected",
+                [("never sent before", float(prompt - expected), words.percent(prompt - expected, prompt)), ("expected reuse", float(expected), words.percent(expected, prompt))],
+            ))  # fmt: skip
+    sourced = ", ".join(
+        f"{s['arm']}: {words.percent(sum(s['tiers'].values()) - s['tiers']['unknown'], sum(s['tiers'].values()))}"
+        for s in summaries
+    )
+    return bars(lines, common=False) + f'<p class="note">Tokens whose source is known: {e(sourced)}.</p>'
+
+
+def explanation(arms: Sequence[tuple[str, Explanation]]) -> str:
+    """Mean TTFT of the explained turns, split."""
+    lines = []
+    for arm, found in arms:
+        for group, parts in found.groups.items():
+            lines.append(
+                (
+                    f"{arm}, {group}",
+                    [
+                        (
+                            label,
+                            getattr(parts, name) / parts.turns,
+                            words.seconds(getattr(parts, name) / parts.turns),
+                        )
+                        for name, label in PARTS
+                        if getattr(parts, name) > 0
+                    ],
+                )
+            )
+    notes = "; ".join(
+        f"{arm}: {found.explained} of {found.turns} turns, load time in {found.load_in} ({found.why})"
+        for arm, found in arms
+    )
+    return bars(lines, common=True) + f'<p class="note">{e(notes)}.</p>'
+
+
+def forest(found: Comparison) -> str:
+    """Every figure's ratio with its interval, on one logarithmic axis."""
+    findings = [*([found.primary] if found.primary else []), *found.others]
+    ends = [value for one in findings for value in (one.difference.ratio, *(one.interval or ()))]
+    reach = max((abs(math.log(value)) for value in ends if value > 0), default=0.0) or 0.05
+    reach = max(reach, math.log1p(found.tolerance)) * 1.15
+
+    def place(ratio: float) -> float:
+        return 50 + 50 * math.log(ratio) / reach
+
+    lines = []
+    for number, one in enumerate(findings):
+        low, high = one.interval or (one.difference.ratio, one.difference.ratio)
+        lines.append(
+            f'<tr class="{"primary" if number == 0 and found.primary else ""}"><th>{e(one.label)}</th>{_cells(one)}<td class="plot">'
+            f'<i class="band" style="left:{place(1 / (1 + found.tolerance)):.2f}%;width:{place(1 + found.tolerance) - place(1 / (1 + found.tolerance)):.2f}%"></i>'
+            f'<i class="one"></i><i class="range" style="left:{place(low):.2f}%;width:{max(place(high) - place(low), 0.4):.2f}%"></i>'
+            f'<i class="dot" style="left:{place(one.difference.ratio):.2f}%"></i></td></tr>'
+        )
+    heads = "".join(
+        f"<th>{e(name)}</th>" for name in ("", found.baseline, found.candidate, "ratio", "95 % interval", "p")
+    )
+    note = f"Ratio of {found.candidate} to {found.baseline}, logarithmic; the band is the tolerance of {words.share(found.tolerance)}. The first line decides, the others describe (p adjusted by Holm)."
+    if found.noise:
+        note += f" Run-to-run noise {words.share(found.noise.sd)}, at most {words.share(found.noise.upper)} ({found.noise.df} degrees of freedom)."
+    if found.tpot:
+        note += f" {found.tpot}"
+    servers = "".join(f"<li>{e(line)}</li>" for line in found.servers)
+    return (
+        f'<div class="scroll"><table class="forest"><thead><tr>{heads}<th class="plot">{words.number(math.exp(-reach))}× … 1 … {words.number(math.exp(reach))}×</th></tr></thead>'
+        f'<tbody>{"".join(lines)}</tbody></table></div><p class="note">{e(note)}</p>'
+        + (f'<p class="note">The servers differ in:</p><ul class="note">{servers}</ul>' if servers else "")
+    )
+
+
+def _cells(finding: Finding) -> str:
+    return "".join(f"<td>{e(cell)}</td>" for cell in finding_cells(finding))
+
+
+def errors(run: Measured) -> str:
+    """Failed turns by class and message, most frequent first."""
+    lines = "".join(
+        f"<tr><td>{count:,}</td><th>{e(kind)}</th><th>{e(message)}</th></tr>"
+        for (kind, message), count in run.turns.messages.most_common(20)
+    )
+    return (
+        f'<h3>{e(run.info.arm)}</h3><div class="scroll"><table><tbody>{lines}</tbody></table></div>'
+        if lines
+        else ""
+    )
+
+
+def repeat(run: Measured) -> str:
+    """Everything needed to repeat the run, from run.json."""
+    info = run.info
+    facts: dict[str, Any] = {
+        "run": info.run, "created": info.created, "arguments": " ".join(info.arguments), "workload": info.workload,
+        "schedule": info.schedule, "policy": info.policy, "seed": info.seed, "endpoint": info.endpoint.url,
+        "model": info.endpoint.model, "API": info.endpoint.api, "context limit": info.endpoint.max_model_len,
+        "server": info.endpoint.server, "template": info.template, "versions": info.versions, "machine": info.machine,
+        "notes": "\n".join(info.notes), "protocol": info.protocol,
+    }  # fmt: skip
+    lines = "".join(
+        f"<dt>{e(name)}</dt><dd>{e(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))}</dd>"
+        for name, value in facts.items()
+        if value not in ({}, [], "", None)
+    )
+    return f"<h3>{e(info.arm)}</h3><dl>{lines}</dl>"
