@@ -23,9 +23,10 @@ from loadgen.replay.wire.target import Target
 
 
 class StampedEvents(chat.Events):
-    """Chat events that keep the server's stamp of the first token."""
+    """Chat events that keep the server's stamp of the first token; `tokens` counts those of all streams."""
 
     __slots__ = ("first_sent_ns",)
+    tokens = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,8 +34,10 @@ class StampedEvents(chat.Events):
 
     def read(self, event: dict[str, Any]) -> int:
         kind = super().read(event)
-        if kind and self.first_sent_ns is None:
-            self.first_sent_ns = event["sent_ns"]
+        if kind:
+            StampedEvents.tokens += 1
+            if self.first_sent_ns is None:
+                self.first_sent_ns = event["sent_ns"]
         return kind
 
 
@@ -46,7 +49,7 @@ def main(port: int, streams: int, seconds: float, warm_s: float, prompt_bytes: i
     found: list[tuple[Exchange, int]] = []
     start = time.monotonic() + 0.001 * streams
     measured_from, until = start + warm_s, start + warm_s + seconds
-    account, chunks_before = Account(), 0
+    account = Account()
 
     def lane() -> None:
         connection = Connection(target)
@@ -62,10 +65,9 @@ def main(port: int, streams: int, seconds: float, warm_s: float, prompt_bytes: i
         connection.close()
 
     def begin() -> None:
-        nonlocal chunks_before
         gc.collect()
         gc.freeze()
-        chunks_before = sum(x.chunks for x, _ in found)
+        StampedEvents.tokens = 0
         account.begin()
 
     gevent.spawn_later(measured_from - time.monotonic(), begin)
@@ -81,7 +83,7 @@ def main(port: int, streams: int, seconds: float, warm_s: float, prompt_bytes: i
         lag_us=ranks([(x.lag_ns or 0) / 1e3 for x, _ in kept]),
         turns=len(kept),
         coalesced=sum(x.coalesced for x, _ in kept),
-        chunks=sum(x.chunks for x, _ in found) - chunks_before,
+        chunks=StampedEvents.tokens,
         **cost,
     )
 

@@ -27,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HEAD_MAX = 8192, FD_MAX = 16384, LATE_MAX = 1 << 21, SPIN_NS = 50000 };
+enum { HEAD_MAX = 8192, FD_MAX = 16384, LATE_MAX = 1 << 21 };
 enum phase { HEAD, BODY, STREAM };
 
 struct stream {
@@ -249,7 +249,7 @@ int main(int argc, char **argv) {
     for (;;) {
         struct timespec wait = {1, 0};
         if (heap_size) {
-            int64_t left = heap[0]->due_ns - now_ns() - SPIN_NS;
+            int64_t left = heap[0]->due_ns - now_ns();
             if (left < 0) left = 0;
             wait = (struct timespec){left / 1000000000, left % 1000000000};
         }
