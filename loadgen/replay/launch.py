@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadgen import paths
-from loadgen.errors import InputError
+from loadgen.errors import EXIT_INTERRUPTED, InputError, LoadgenError
 from loadgen.replay import options as run_options
 from loadgen.replay.fleet.rundir import new_run_dir
 from loadgen.replay.handover import HANDOVER_ENV, Handover, write_handover
@@ -70,7 +70,7 @@ def play(prepared: Prepared, options: Options, fleet: Fleet, arguments: Sequence
         command += _ports()
     environment = {**os.environ, HANDOVER_ENV: str(file), "LOADGEN_QUIET": "1"}
     try:
-        code = _wait(subprocess.Popen(command, env=environment))
+        code = _wait(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True))
     finally:
         file.unlink(missing_ok=True)
     return run_dir, code
@@ -87,13 +87,37 @@ def _ports() -> list[str]:
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait; a Ctrl-C goes to the whole group anyway, a SIGTERM is passed on. Locust ends by itself after either."""
-    previous = signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
+    """Wait for Locust's master, which is a session of its own, and return loadgen's exit code.
+
+    Ctrl-C and SIGTERM go to the master as SIGTERM: it then collects what its workers have, while a Ctrl-C to the whole
+    group makes them quit on their own. A second signal ends everything at once. No worker outlives the master.
+    """
+    signals = 0
+
+    def forward(*_: object) -> None:
+        nonlocal signals
+        signals += 1
+        if signals == 1:
+            process.send_signal(signal.SIGTERM)
+        else:
+            _kill_group(process.pid)
+
+    previous = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        while True:
-            try:
-                return process.wait()
-            except KeyboardInterrupt:
-                continue
+        code = process.wait()
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        _kill_group(process.pid)
+    if signals:
+        return EXIT_INTERRUPTED
+    if code < 0:
+        raise LoadgenError(f"Locust's process died of {signal.Signals(-code).name}; the samples taken until then are kept")
+    return code
+
+
+def _kill_group(leader: int) -> None:
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        pass

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -64,6 +65,8 @@ class Plugin:
                 self.runner.register_message(f"lg-m-{kind}", self._from_worker(kind))
             if isinstance(self.runner, MasterRunner):
                 gevent.spawn(self._watch_workers)
+            if os.environ.get(HANDOVER_ENV):
+                gevent.spawn(self._watch_launcher, os.getppid())
             if environment.host or os.environ.get(HANDOVER_ENV):
                 self.handover = self._prepared()
             if options is not None and options.headless:
@@ -249,6 +252,12 @@ class Plugin:
                     log.warning("worker %s went missing", worker)
                     self.master.worker_lost(worker)
             self._known_workers = alive
+
+    def _watch_launcher(self, launcher: int) -> None:
+        """`loadgen run` was killed and cannot say so: end as after a signal."""
+        while os.getppid() == launcher:
+            gevent.sleep(_POLL_S)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     # what Locust's own tables show
 
