@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 if TYPE_CHECKING:
     from loadgen.corpus.build import Built
     from loadgen.corpus.recipe import Recipe
+    from loadgen.corpus.template import EndpointRendering
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from loadgen.corpus.recipe import Form, Layout
+
     commands = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     build = commands.add_parser("build", help="build contexts of an exact number of tokens")
     build.add_argument(
@@ -32,21 +35,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     build.add_argument(
         "--tokenizer",
-        default="tekken",
         metavar="NAME",
-        help="tekken, tekken:FILE, tiktoken:NAME or hf:PATH (default: tekken)",
+        help="tekken, tekken:FILE, tiktoken:NAME, hf:PATH, or server: the endpoint's own (default: tekken)",
     )
-    build.add_argument(
-        "--layout",
-        choices=("auto", "distinct", "rotated", "shared-prefix", "tenants"),
-        help="instead of the recipe's",
-    )
+    build.add_argument("--layout", choices=get_args(Layout), help="instead of the recipe's")
+    build.add_argument("--form", choices=get_args(Form), help="instead of the recipe's")
     build.add_argument("--seed", type=int, help="instead of the recipe's")
     build.add_argument(
         "--processes",
         type=int,
         metavar="P",
         help="cores to use (default: all); the result does not depend on it",
+    )
+    build.add_argument(
+        "--host",
+        metavar="URL",
+        help="make each prompt, chat template included, exactly T tokens as this endpoint counts them",
+    )
+    build.add_argument("--model", help="model of --host (default: the one that it serves)")
+    build.add_argument(
+        "--api",
+        choices=("chat", "completions"),
+        default="chat",
+        help="API that the prompts are for (default: chat)",
+    )
+    build.add_argument(
+        "--api-key-env",
+        default="OPENAI_API_KEY",
+        metavar="VAR",
+        help="environment variable with the endpoint's key (default: OPENAI_API_KEY)",
     )
     build.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
@@ -62,7 +79,8 @@ def _build(args: argparse.Namespace) -> int:
     from loadgen.corpus.build import build_and_account
 
     recipe = _recipe(args)
-    tokenizer = tokens.get(args.tokenizer)
+    endpoint = _endpoint(args)
+    tokenizer = endpoint.tokenizer if endpoint else tokens.get(args.tokenizer or tokens.DEFAULT)
     built = build_and_account(
         recipe,
         n=args.contexts if args.contexts is not None else recipe.size.contexts,
@@ -71,6 +89,7 @@ def _build(args: argparse.Namespace) -> int:
         tokenizer=tokenizer,
         progress=_progress if sys.stderr.isatty() else None,
         processes=args.processes,
+        endpoint=endpoint,
     )
     if args.json:
         import msgspec
@@ -81,12 +100,32 @@ def _build(args: argparse.Namespace) -> int:
     return 0
 
 
+def _endpoint(args: argparse.Namespace) -> EndpointRendering | None:
+    import os
+
+    from loadgen import tokens
+    from loadgen.corpus.template import Endpoint, EndpointRendering
+    from loadgen.errors import InputError
+
+    if args.host is None:
+        if args.tokenizer == "server":
+            raise InputError("--tokenizer server needs --host URL: the endpoint whose tokenizer counts")
+        if args.model or args.api != "chat":
+            raise InputError("--model and --api have an effect only with --host")
+        return None
+    endpoint = Endpoint(args.host, model=args.model, key=os.environ.get(args.api_key_env))
+    tokenizer = None if args.tokenizer == "server" else tokens.get(args.tokenizer or tokens.DEFAULT)
+    return EndpointRendering(endpoint, args.api, tokenizer)
+
+
 def _recipe(args: argparse.Namespace) -> Recipe:
     from loadgen.corpus.recipe import resolve
 
     recipe = resolve(args.recipe, args.rev, repo=args.repo)
     if args.layout is not None:
         recipe.prompt.layout = args.layout
+    if args.form is not None:
+        recipe.prompt.form = args.form
     if args.seed is not None:
         recipe.prompt.seed = args.seed
     return recipe

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -14,8 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from loadgen.corpus import layout
-from loadgen.corpus.agent import agent, recipe_hash
-from loadgen.corpus.composed import Composed, Composer, Conversation, Shared
+from loadgen.corpus.agent import agent
+from loadgen.corpus.composed import Composer
 from loadgen.corpus.context import MANIFEST, Context, ContextSet
 from loadgen.corpus.document import DocumentComposer
 from loadgen.corpus.exact import Filler
@@ -28,11 +26,9 @@ from loadgen.corpus.rules import Account
 from loadgen.corpus.source import Source
 from loadgen.corpus.staging import refuse_foreign, staged
 from loadgen.corpus.template import EndpointRendering
+from loadgen.corpus.writer import ContextWriter, Progress, write_json
 from loadgen.errors import InputError
 from loadgen.tokens.base import Tokenizer
-
-Progress = Callable[[int, int], None]
-"""(contexts done, contexts in all)"""
 
 _FRONT = 512  # tokens of each context that are kept for the proof, beyond what contexts share
 
@@ -115,14 +111,20 @@ def _build_into(
     shared_tokens = prompt.shared_tokens if prompt.layout in ("shared-prefix", "tenants") else 0
     filler = Filler(tokenizer, front=shared_tokens + _FRONT)
     composer = _composer(recipe, library, filler, tokens, endpoint)
-    writer = _Writer(folder, composer.suffix, library.source, recipe, tokenizer, n, progress)
+    writer = ContextWriter(folder, composer.suffix, library.source, recipe, tokenizer, n, progress)
     with ThreadPoolExecutor(processes or os.cpu_count() or 1) as pool:
         used = layout.build(layout.Job(library, composer, filler, prompt, n, tokens, pool, writer.done))
     groups = [context.group for context in writer.contexts]
     proof = prove(writer.fronts, groups, shared_tokens)
-    contexts = writer.finish(
-        {"layout": used, "form": prompt.form, "seed": prompt.seed, "shared_tokens": shared_tokens}
-    )
+    extra: dict[str, object] = {
+        "layout": used,
+        "form": prompt.form,
+        "seed": prompt.seed,
+        "shared_tokens": shared_tokens,
+    }
+    if endpoint is not None:
+        extra["endpoint"] = _prove_rendered(endpoint, writer, groups, shared_tokens, tokens)
+    contexts = writer.finish(extra)
     found = ContextSet(
         content_hash=_content_hash(contexts),
         tokens=tokens,
@@ -131,13 +133,17 @@ def _build_into(
         max_common_prefix=max(proof),
         contexts=contexts,
     )
-    _write_json(folder / SOURCE, _pinned(recipe, library.source))
-    _write_json(folder / MANIFEST, found)
+    write_json(folder / SOURCE, _pinned(recipe, library.source))
+    write_json(folder / MANIFEST, found)
     return _outcome(library, found, used, prompt.layout)
 
 
 def _prove_rendered(
-    endpoint: EndpointRendering, writer: _Writer, groups: list[str | None], shared_tokens: int, tokens: int
+    endpoint: EndpointRendering,
+    writer: ContextWriter,
+    groups: list[str | None],
+    shared_tokens: int,
+    tokens: int,
 ) -> dict[str, object]:
     """The same proof over the prompts as the endpoint renders them; returns what the contexts' records say of it."""
     sample = writer.sample
@@ -163,76 +169,6 @@ def _composer(
     return make(filler, parts, name=recipe.name, seed=prompt.seed, tokens=tokens, rendering=endpoint)
 
 
-class _Writer:
-    """Writes contexts as they are done, in any order and from any thread."""
-
-    def __init__(
-        self,
-        folder: Path,
-        suffix: str,
-        source: Source,
-        recipe: Recipe,
-        tokenizer: Tokenizer,
-        n: int,
-        progress: Progress | None,
-    ) -> None:
-        self.fronts: list[list[int]] = [[]] * n
-        self.rendered: list[list[int]] = [[]] * n
-        self.sample = Conversation("", [], [])
-        self._made: dict[int, Context] = {}
-        self._folder = folder
-        self._suffix = suffix
-        self._progress = progress
-        self._n = n
-        self._lock = threading.Lock()
-        self._common = Context(
-            id="",
-            file="",
-            tokens=0,
-            sha256="",
-            bytes=0,
-            tokenizer=tokenizer.name,
-            tokenizer_fingerprint=tokenizer.fingerprint,
-            corpus=source.url,
-            commit=source.commit,
-            recipe_hash=recipe_hash(recipe),
-        )
-
-    @property
-    def contexts(self) -> list[Context]:
-        return [self._made[index] for index in range(self._n)]
-
-    def done(self, index: int, composed: Composed, shared: Shared | None) -> None:
-        name = f"context-{index:04d}"
-        (self._folder / (name + self._suffix)).write_bytes(composed.data)
-        context = msgspec.structs.replace(
-            self._common,
-            id=name,
-            file=name + self._suffix,
-            tokens=composed.tokens,
-            sha256=hashlib.sha256(composed.data).hexdigest(),
-            bytes=len(composed.data),
-            files=[*(shared.files if shared else ()), *composed.files],
-            group=shared.group if shared else None,
-        )
-        self.fronts[index] = composed.front
-        self.rendered[index] = list(composed.rendered)
-        if index == 0:
-            self.sample = composed.conversation
-        with self._lock:
-            self._made[index] = context
-            if self._progress is not None:
-                self._progress(len(self._made), self._n)
-
-    def finish(self, extra: dict[str, object]) -> list[Context]:
-        """Write each context's record and return them all."""
-        contexts = self.contexts
-        for context in contexts:
-            context.extra = extra
-            _write_json(self._folder / f"{context.id}.json", context)
-        return contexts
-
-
 def _sample(library: Library) -> str:
     """Some files, for comparing two tokenizers."""
     return "".join(piece.text for piece in islice(library.pieces(library.ordered("sample")), 8))
@@ -241,10 +177,6 @@ def _sample(library: Library) -> str:
 def is_ours(name: str) -> bool:
     """Whether a file of this name can be part of a set of contexts."""
     return name in (MANIFEST, SOURCE) or (name.startswith("context-") and name.endswith((".txt", ".json")))
-
-
-def _write_json(path: Path, value: object) -> None:
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))
 
 
 def _content_hash(contexts: list[Context]) -> str:

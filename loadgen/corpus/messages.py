@@ -104,13 +104,9 @@ class MessagesComposer:
             )
             conversation.messages += exchange
             used.append(piece.source)
-            content += sum(map(self._tokenizer.count, _message_parts(exchange)))
+            content += self._count(exchange)
             piece = next(files, None)
-        while used and not self._cut_last(conversation, content + self._overhead(conversation) - tokens):
-            content -= sum(map(self._tokenizer.count, _message_parts(conversation.messages[-2:])))
-            del conversation.messages[-2:]
-            used.pop()
-        if not used:
+        if not self._cut_last(conversation, used, content, tokens):
             raise InputError(
                 f"{tokens:,} tokens are too few for system prompt, tools, tree and task in message form; ask for more tokens"
             )
@@ -120,31 +116,55 @@ class MessagesComposer:
         )
 
     def _start(self, digest: str, shared: Shared | None, path: str) -> Conversation:
-        tools = self._agent.tools
         if shared is None:
-            # Templates put the system prompt first or the tools: sessions differ in both.
             system = f"{digest} is the id of this session in {self._name}.\n{self._agent.system}".rstrip()
-            tools = [_marked(tools[0], digest), *tools[1:]] if tools else []
         else:
             system = shared.text
+        tools = self._tools(shared.group if shared else digest)
         messages: list[Message] = [{"role": "user", "content": f"{digest}: {task(digest, path)}"}]
         if self._agent.tree and shared is None:
             messages += tool_exchange(digest, "list_files", {"path": "."}, self._agent.tree)
         return Conversation(system, tools, messages)
 
+    def _tools(self, mark: str) -> list[dict[str, Any]]:
+        """The agent's tools with `mark` in the first one: some templates put the tools in front of the system prompt."""
+        if not self._agent.tools:
+            return []
+        first, *others = self._agent.tools
+        function = first["function"]
+        return [
+            {**first, "function": {**function, "description": f"({mark}) {function['description']}"}},
+            *others,
+        ]
+
     def _overhead(self, conversation: Conversation) -> int:
         return self._rendering.overhead(conversation) if self._rendering else 0
 
-    def _cut_last(self, conversation: Conversation, over: int) -> bool:
-        """Make the last result `over` tokens shorter; False when that leaves nothing of it, or cannot be cut."""
-        result = conversation.messages[-1]
-        if over == 0:
-            return True
-        tokens = self._tokenizer.count(result["content"]) - over
-        end = cut(self._tokenizer, result["content"], tokens) if tokens > 0 and over > 0 else None
-        if end is not None:
-            result["content"] = end
-        return end is not None
+    def _cut_last(self, conversation: Conversation, used: list[str], content: int, tokens: int) -> bool:
+        """Shorten the last result so that the whole has `tokens` tokens; False when the files do not reach that far.
+
+        `content`: tokens of all parts. A last exchange of which nothing would be left goes, and the beginning of its
+        result fills up the one before.
+        """
+        messages = conversation.messages
+        while used:
+            result = messages[-1]
+            own = self._tokenizer.count(result["content"])
+            room = own + tokens - content - self._overhead(conversation)
+            end = cut(self._tokenizer, result["content"], room) if room > 0 else None
+            if end is not None:
+                result["content"] = end
+                return True
+            content -= self._count(messages[-2:])
+            del messages[-2:]
+            used.pop()
+            content -= self._count(messages[-1:])
+            messages[-1]["content"] += "\n" + result["content"]
+            content += self._count(messages[-1:])
+        return False
+
+    def _count(self, messages: list[Message]) -> int:
+        return sum(map(self._tokenizer.count, _message_parts(messages)))
 
     def _front(self, conversation: Conversation) -> list[int]:
         front: list[int] = []
@@ -156,7 +176,7 @@ class MessagesComposer:
 
     def share(self, group: str, tokens: int, files: Iterator[Piece]) -> Shared | None:
         """System prompt with so many files as project notes that it and the tools have `tokens` tokens."""
-        tools = sum(self._tokenizer.count(tool_line(tool)) for tool in self._agent.tools)
+        tools = sum(self._tokenizer.count(tool_line(tool)) for tool in self._tools(group))
         if tokens - tools < 64:
             raise InputError(
                 f"prompt.shared_tokens: the tools alone take {tools:,} of {tokens:,} tokens; raise it or set prompt.tools to false"
@@ -185,11 +205,3 @@ def tool_exchange(key: str, tool: str, arguments: dict[str, Any], result: str) -
         },
         {"role": "tool", "tool_call_id": call_id, "content": result},
     ]
-
-
-def _marked(tool: dict[str, Any], digest: str) -> dict[str, Any]:
-    function = tool["function"]
-    return {
-        **tool,
-        "function": {**function, "description": f"{digest} is the session. {function['description']}"},
-    }
