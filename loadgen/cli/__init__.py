@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("loadgen.cli.trace", "synthesize, show, validate, import and export traces"),
     "record": ("loadgen.cli.record", "record what a real agent does, through a transparent proxy"),
     "sim": ("loadgen.cli.sim", "serve a simulated endpoint with a tiered KV cache"),
+    "doctor": ("loadgen.cli.doctor", "examine an endpoint, its path and this client before a run"),
     "experiment": ("loadgen.cli.experiment", "compare arms of a server: repeated runs in balanced order, one verdict"),
     "probe-host": ("loadgen.cli.probe_host", "sample storage, links and GPU memory of this machine, or read such samples"),
     "path": ("loadgen.cli.path", "print where a shipped file is"),

@@ -14,6 +14,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="DIR", help="folder of the experiment (default: runs/<UTC>-<name>)"
     )
     parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the experiment in this folder")
+    parser.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="ARM=URL",
+        help="use this endpoint for an arm instead of the file's commands",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the plan and its power, and stop")
     parser.add_argument(
         "--verdict-only", action="store_true", help="with --resume: judge the runs that there are, start none"
@@ -39,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--out begins an experiment and --resume goes on with one; give one of them")
     if args.verdict_only and not args.resume:
         raise InputError("--verdict-only needs --resume DIR, the folder of the experiment")
-    experiment = spec.load(args.file if args.file.exists() else paths.find(str(args.file)))
+    hosts = dict(word.split("=", 1) if "=" in word else (word, "") for word in args.host)
+    experiment = spec.load(args.file if args.file.exists() else paths.find(str(args.file)), hosts)
     progress = Console(stderr=True, highlight=False)
     for line in present.plan_lines(experiment):
         progress.print(line, markup=False)

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from loadgen.doctor.server_state import identify
 from loadgen.errors import EXIT_INPUT, EXIT_INTERRUPTED, InputError, LoadgenError
 from loadgen.experiment.order import Step
-from loadgen.experiment.prepare import identify, prepare
+from loadgen.experiment.prepare import prepare
 from loadgen.experiment.server import Server
 from loadgen.experiment.spec import Experiment, Value, run_options
 from loadgen.experiment.state import Result, State, now, save
@@ -21,6 +22,7 @@ from loadgen.replay.endpoint import Api, api_key
 from loadgen.replay.wire.target import Target
 
 _RETRIES = 1  # of a run that broke off; one that ended invalid is a result, and stays
+_GIVE_UP = 2  # steps in a row of which nothing came: something is wrong that the next one will not cure
 Say = Callable[[str], None]
 
 
@@ -34,14 +36,20 @@ class Runner:
         self._previous: str | None = None
 
     def run(self) -> None:
-        """Execute what is left. Raises InputError when `loadgen run` rejects a run; KeyboardInterrupt stops all servers."""
+        """Execute what is left, until the end or until steps break off one after another.
+
+        Raises InputError when `loadgen run` rejects a run; KeyboardInterrupt stops all servers.
+        """
         left = [step for step in self._state.plan if self._state.done(step) is None]
+        broken = 0
         try:
             for step in left:
                 self._say(f"run {step.index + 1} of {len(self._state.plan)}: {step.folder}")
-                for _ in range(1 + _RETRIES):
-                    if self._attempt(step).code in (0, 3):
-                        break
+                ended = any(self._attempt(step).code in (0, 3) for _ in range(1 + _RETRIES))
+                broken = 0 if ended else broken + 1
+                if broken == _GIVE_UP:
+                    self._say(f"{broken} steps in a row broke off: stopped here")
+                    break
         finally:
             for server in self._servers.values():
                 server.stop()

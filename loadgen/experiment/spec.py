@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,7 +70,9 @@ class Spec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     seed: int = 0
     tolerance: float = 0.05
     expected_sd: float = 0.03  # run-to-run, for the power that is printed before the start
-    differ: tuple[str, ...] = ("connector",)  # fields of the fingerprint in which the arms are meant to differ
+    differ: tuple[str, ...] = (
+        "connector",
+    )  # fields of the fingerprint in which the arms are meant to differ
     workload: dict[str, Value] = {}
     sweep: dict[str, list[Value]] = {}  # option: its values; every combination is a cell
     primary: dict[str, Value] = {}  # cell on which the verdict rests; default: the last one
@@ -104,8 +107,11 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
         return {**self.spec.workload, **self.arm(arm).workload, **self.cell(cell).values}
 
 
-def load(path: Path) -> Experiment:
-    """Read and check an experiment file. Raises InputError with one sentence for anything that cannot work."""
+def load(path: Path, hosts: Mapping[str, str] | None = None) -> Experiment:
+    """Read and check an experiment file. Raises InputError with one sentence for anything that cannot work.
+
+    `hosts` gives arms, by name, endpoints that are up, instead of the file's host and commands.
+    """
     try:
         content = path.read_bytes()
         data = tomllib.loads(content.decode())
@@ -117,6 +123,12 @@ def load(path: Path) -> Experiment:
         spec = msgspec.convert(data, Spec)
     except msgspec.ValidationError as error:
         raise InputError(f"{path}: {error}") from None
+    for name, host in (hosts or {}).items():
+        arm = next((arm for arm in spec.arms if arm.name == name), None)
+        if arm is None or not host:
+            names = ", ".join(arm.name for arm in spec.arms)
+            raise InputError(f"--host wants ARM=URL with one of the arms {names}, not {name!r}")
+        arm.host, arm.start, arm.stop = host, None, None
     for problem in _problems(spec):
         raise InputError(f"{path}: {problem}")
     cells = [
@@ -131,7 +143,10 @@ def load(path: Path) -> Experiment:
     if spec.controls.negative is not None:
         cells.append(Cell(name="control", values=spec.controls.negative, kind="negative"))
     found = Experiment(
-        spec=spec, sha256=hashlib.sha256(content).hexdigest(), cells=cells, primary=chosen[-1].name
+        spec=spec,
+        sha256=hashlib.sha256(content + repr(sorted((hosts or {}).items())).encode()).hexdigest(),
+        cells=cells,
+        primary=chosen[-1].name,
     )
     for cell in cells:
         for arm in spec.arms:
