@@ -37,6 +37,8 @@ def read(exchange: Exchange) -> Call:
     call.first_byte_ns = exchange.marks[0][0] if exchange.marks else None
     if call.api is None and not path.endswith("/count_tokens"):
         return call
+    if exchange.ending in ("refused", "upstream_unreachable"):
+        return call  # its body may not even have been read
     if exchange.request_lost:
         call.problems.append(f"request body too large to record ({exchange.request_lost} bytes dropped)")
         return call

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,6 +49,7 @@ class Upstream:
     def __init__(self, script: Script) -> None:
         self._script = script
         self.seen: list[Seen] = []
+        self._busy = 0
         self._loop = asyncio.new_event_loop()
         self._up = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -60,6 +62,13 @@ class Upstream:
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
+
+    def wait_idle(self, timeout_s: float = 10.0) -> None:
+        """Wait until no request is in work: answered, or its client is gone."""
+        deadline = time.monotonic() + timeout_s
+        while self._busy and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not self._busy
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -79,6 +88,13 @@ class Upstream:
         await runner.cleanup()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self._busy += 1
+        try:
+            return await self._answer(request)
+        finally:
+            self._busy -= 1
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         seen = Seen(request.method, request.raw_path, list(request.headers.items()), await request.read())
         self.seen.append(seen)
         path = request.path
@@ -90,11 +106,16 @@ class Upstream:
         say = self._script(seen)
         number = len(self.seen)
         if say.status != 200:
-            error = {"type": "error", "error": {"type": "scripted", "message": "scripted error", "code": say.status}}
+            error = {
+                "type": "error",
+                "error": {"type": "scripted", "message": "scripted error", "code": say.status},
+            }
             return web.json_response(error, status=say.status)
         if not seen.json.get("stream"):
             return web.json_response(shape.whole(say, number, len(seen.body)))
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Number": str(number)})
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Number": str(number)}
+        )
         await response.prepare(request)
         for piece in shape.pieces(say, number, len(seen.body)):
             if say.pause_s:
@@ -128,7 +149,8 @@ class Chat:
     @staticmethod
     def calls(say: Say) -> list[Json]:
         return [
-            {"id": i, "type": "function", "function": {"name": n, "arguments": json.dumps(a)}} for i, n, a in say.calls
+            {"id": i, "type": "function", "function": {"name": n, "arguments": json.dumps(a)}}
+            for i, n, a in say.calls
         ]
 
     @classmethod
@@ -172,7 +194,12 @@ class Chat:
                 part = {"index": index, "function": {"arguments": arguments[start : start + 7]}}
                 yield chunk({"tool_calls": [part]})
         yield chunk({}, "tool_calls" if say.calls else "stop")
-        usage = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
+        usage = {
+            "id": f"chatcmpl-{number}",
+            "object": "chat.completion.chunk",
+            "created": 1,
+            "model": "scripted",
+        }
         yield f"data: {json.dumps(usage | {'choices': [], 'usage': cls.usage(say, size)})}\n\n".encode()
         yield b"data: [DONE]\n\n"
 
@@ -225,7 +252,9 @@ class Messages:
     def _deltas(block: Json) -> tuple[Json, list[Json]]:
         match block["type"]:
             case "text":
-                return {"type": "text", "text": ""}, [{"type": "text_delta", "text": w} for w in _words(block["text"])]
+                return {"type": "text", "text": ""}, [
+                    {"type": "text_delta", "text": w} for w in _words(block["text"])
+                ]
             case "thinking":
                 deltas = [{"type": "thinking_delta", "thinking": w} for w in _words(block["thinking"])]
                 signature = {"type": "signature_delta", "signature": block["signature"]}
@@ -233,7 +262,9 @@ class Messages:
             case _:
                 text = json.dumps(block["input"])
                 pieces = [text[i : i + 9] for i in range(0, len(text), 9)]
-                return block | {"input": {}}, [{"type": "input_json_delta", "partial_json": p} for p in pieces]
+                return block | {"input": {}}, [
+                    {"type": "input_json_delta", "partial_json": p} for p in pieces
+                ]
 
 
 class Responses:
@@ -246,7 +277,13 @@ class Responses:
         if say.text:
             content = [{"type": "output_text", "text": say.text, "annotations": []}]
             items.append(
-                {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed", "content": content}
+                {
+                    "type": "message",
+                    "id": f"msg_{number}",
+                    "role": "assistant",
+                    "status": "completed",
+                    "content": content,
+                }
             )
         for i, n, a in say.calls:
             items.append(
@@ -292,21 +329,31 @@ class Responses:
             n += 1
             return _event({"type": kind, "sequence_number": n} | fields)
 
-        yield event("response.created", response=whole | {"status": "in_progress", "output": [], "usage": None})
+        yield event(
+            "response.created", response=whole | {"status": "in_progress", "output": [], "usage": None}
+        )
         for index, item in enumerate(whole["output"]):
-            yield event("response.output_item.added", output_index=index, item=item | {"status": "in_progress"})
+            yield event(
+                "response.output_item.added", output_index=index, item=item | {"status": "in_progress"}
+            )
             common = {"item_id": item["id"], "output_index": index}
             if item["type"] == "message":
                 part = {"type": "output_text", "text": "", "annotations": []}
                 yield event("response.content_part.added", content_index=0, part=part, **common)
                 for word in _words(say.text):
-                    yield event("response.output_text.delta", content_index=0, delta=word, logprobs=[], **common)
-                yield event("response.output_text.done", content_index=0, text=say.text, logprobs=[], **common)
+                    yield event(
+                        "response.output_text.delta", content_index=0, delta=word, logprobs=[], **common
+                    )
+                yield event(
+                    "response.output_text.done", content_index=0, text=say.text, logprobs=[], **common
+                )
             elif item["type"] == "function_call":
                 yield event("response.function_call_arguments.delta", delta=item["arguments"], **common)
                 yield event("response.function_call_arguments.done", arguments=item["arguments"], **common)
             else:
-                yield event("response.reasoning_summary_text.delta", summary_index=0, delta=say.thinking, **common)
+                yield event(
+                    "response.reasoning_summary_text.delta", summary_index=0, delta=say.thinking, **common
+                )
             yield event("response.output_item.done", output_index=index, item=item)
         yield event("response.completed", response=whole)
 
