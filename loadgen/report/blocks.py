@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from loadgen.report import words
-from loadgen.report.compare import Comparison, Finding
+from loadgen.report.compare import GROUP_NAMES, Comparison, Finding
 from loadgen.report.explain import Explanation
+from loadgen.report.headline import tail, typical
 from loadgen.report.markdown import finding_cells
 from loadgen.report.rows import rows, speedup
 from loadgen.report.summary import Measured
@@ -51,56 +52,95 @@ def verdict(reasons: Sequence[Reason], comparisons: Sequence[Comparison]) -> str
 
 
 def cards(summaries: Sequence[Summary]) -> str:
-    """The figures that people look for first, the last arm's large, the first's beside it."""
-    figures: list[tuple[str, str, list[float | None], bool]] = []
+    """The figures that people look for first: the last arm's large, the first's beside it."""
+    parts = []
+    last = summaries[-1]
     for group in ("reuse", "first"):
-        if any(s["groups"][group]["turns"] for s in summaries):
-            figures.append(
-                (
-                    f"TTFT, {group} turns",
-                    "mean",
-                    [s["groups"][group]["ttft_s"]["mean"] for s in summaries],
-                    True,
-                )
+        if not any(s["groups"][group]["turns"] for s in summaries):
+            continue
+        name, _ = typical(last, group)
+        far, limit = tail(last, group)
+        more = f"{name}, {far} {words.seconds(limit)}" if limit is not None else name
+        parts.append(
+            _card(
+                f"TTFT, {group} turns",
+                more,
+                [s["groups"][group]["ttft_s"][name] for s in summaries],
+                True,
+                summaries,
             )
-    figures.append(("total time", "", [s["total_s"] for s in summaries], True))
-    figures.append(("TPOT", "mean", [s["groups"]["all"]["tpot_s"]["mean"] for s in summaries], True))
-    figures.append(("output tokens/s", "", [s["rate"]["output_tokens_s"] for s in summaries], False))
-    return f'<div class="cards">{"".join(_card(*figure, summaries) for figure in figures)}</div>'
+        )
+    parts.append(_card("total time", "", [s["total_s"] for s in summaries], True, summaries))
+    parts.append(
+        _card("TPOT", "mean", [s["groups"]["all"]["tpot_s"]["mean"] for s in summaries], True, summaries)
+    )
+    parts.append(
+        _card("output tokens/s", "", [s["rate"]["output_tokens_s"] for s in summaries], False, summaries)
+    )
+    return f'<div class="cards">{"".join(parts)}</div>'
 
 
 def _card(label: str, kind: str, values: list[float | None], time: bool, summaries: Sequence[Summary]) -> str:
     show = words.seconds if time else words.number
-    small = kind
+    small = e(kind)
     if len(values) > 1:
         small = f"{e(summaries[0]['arm'])}: {e(show(values[0]))}"
         gain = speedup(values[0], values[-1]) if time else speedup(values[-1], values[0])
         if gain is not None:
             tone = "good" if gain > 1.02 else "bad" if gain < 0.98 else "plain"
             small += f' <span class="{tone}">{e(words.factor(gain))}</span>'
-    return f'<div class="card"><span>{e(label)}</span><strong>{e(show(values[-1]))}</strong><small>{small}</small></div>'
+    return f'<div class="card"><span>{e(label)}</span><strong>{e(show(values[-1]))}</strong><small>{small or "&nbsp;"}</small></div>'
 
 
-def table(summaries: Sequence[Summary], *, comparable: bool) -> str:
-    """All figures, arms side by side."""
-    speedups = len(summaries) - 1 if comparable else 0
-    head = "".join(f"<th>{e(s['arm'])}</th>" for s in summaries)
-    head += "".join(
-        f"<th>speed-up{f' {e(s_arm)}' if len(summaries) > 2 else ''}</th>"
-        for s_arm in [s["arm"] for s in summaries[1 : speedups + 1]]
+STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
+
+
+def ttft_table(summaries: Sequence[Summary], *, comparable: bool) -> str:
+    """TTFT: a block a class of turns, a line an arm."""
+    several = len(summaries) > 1
+    head = "".join(f"<th>{name}</th>" for name in ("turns", "errors", *STATISTICS)) + (
+        "<th>speed-up</th>" if several and comparable else ""
     )
-    parts = [f'<div class="scroll"><table><thead><tr><th></th>{head}</tr></thead>']
-    section = None
-    for row in rows(list(summaries)):
-        if row.section != section:
-            parts.append("</tbody>" if section else "")
-            section = row.section
-            title = "" if section in ("run", "rate", "turns") else section
+    parts = [f'<div class="scroll"><table><thead><tr><th>TTFT</th>{head}</tr></thead>']
+    for group, title in GROUP_NAMES.items():
+        if not any(s["groups"][group]["turns"] for s in summaries):
+            continue
+        base = summaries[0]["groups"][group]
+        parts.append(
+            f'<tbody><tr class="section"><th colspan="10">{e(title)}</th></tr>' if several else "<tbody>"
+        )
+        for number, summary in enumerate(summaries):
+            found = summary["groups"][group]
+            cells = [words.count(found["turns"]), words.count(found["errors"])]
+            cells += [words.statistic(found, "ttft_s", name) for name in STATISTICS]
+            if several and comparable:
+                cells.append(
+                    words.factor(speedup(base["ttft_s"]["mean"], found["ttft_s"]["mean"])) if number else ""
+                )
             parts.append(
-                f'<tbody><tr class="section"><th colspan="{1 + len(summaries) + speedups}">{e(title)}</th></tr>'
+                f"<tr><th>{e(summary['arm'] if several else title)}</th>{''.join(f'<td>{e(cell)}</td>' for cell in cells)}</tr>"
             )
+        parts.append("</tbody>")
+    return "".join(parts) + "</table></div>"
+
+
+def run_table(summaries: Sequence[Summary], *, comparable: bool) -> str:
+    """Everything else in the common table: total time, TPOT, rates and tokens, arms side by side."""
+    speedups = len(summaries) - 1 if comparable else 0
+    names = [s["arm"] for s in summaries]
+    heads = [
+        *names,
+        *(f"speed-up {name}" if len(names) > 2 else "speed-up" for name in names[1 : speedups + 1]),
+    ]
+    parts = [
+        f'<div class="scroll"><table><thead><tr><th></th>{"".join(f"<th>{e(head)}</th>" for head in heads)}</tr></thead><tbody>'
+    ]
+    for row in rows(list(summaries)):
+        if row.section.startswith("TTFT"):
+            continue
+        label = row.label if row.section in ("run", "rate", "turns") else f"{row.section}: {row.label}"
         cells = "".join(f"<td>{e(cell)}</td>" for cell in (*row.cells, *row.speedups[:speedups]))
-        parts.append(f"<tr><th>{e(row.label)}</th>{cells}</tr>")
+        parts.append(f"<tr><th>{e(label)}</th>{cells}</tr>")
     return "".join(parts) + "</tbody></table></div>"
 
 
@@ -226,11 +266,7 @@ def errors(run: Measured) -> str:
         f"<tr><td>{count:,}</td><th>{e(kind)}</th><th>{e(message)}</th></tr>"
         for (kind, message), count in run.turns.messages.most_common(20)
     )
-    return (
-        f'<h3>{e(run.info.arm)}</h3><div class="scroll"><table><tbody>{lines}</tbody></table></div>'
-        if lines
-        else ""
-    )
+    return f'<h3>{e(run.info.arm)}</h3><table class="wrap"><tbody>{lines}</tbody></table>' if lines else ""
 
 
 def repeat(run: Measured) -> str:

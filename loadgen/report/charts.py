@@ -130,11 +130,10 @@ def lanes(run: Measured, time: Timeline) -> dict[str, Any]:
     """
     turns: Turns = run.turns
     count = len(turns.sessions)
-    picked = (
-        np.unique(np.linspace(0, count - 1, min(count, LANES)).astype(int))
-        if count
-        else np.zeros(0, dtype=int)
-    )
+    begin = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(begin, turns.session, turns.send_ns)
+    by_start = np.argsort(begin, kind="stable")
+    picked = by_start[np.unique(np.linspace(0, count - 1, min(count, LANES)).astype(int))]
     lane = np.full(count, -1)
     lane[picked] = np.arange(picked.size)
     rows = np.flatnonzero(lane[turns.session] >= 0)

@@ -11,48 +11,78 @@ from loadgen.report.rows import speedup
 Summary = dict[str, Any]
 
 
-def headline(summaries: Sequence[Summary]) -> str:
-    """For one run its TTFTs; for several, the last against the first. Means, since a mixed group's median hides one part."""
+def headline(summaries: Sequence[Summary], *, comparable: bool = True) -> str:
+    """For one run its TTFTs; for several, the last against the first, unless they did different work."""
     if len(summaries) == 1:
         return _single(summaries[0])
+    if not comparable:
+        return f"Not comparable: {' and '.join(s['arm'] for s in summaries)} did not do the same work"
     return _pair(summaries[0], summaries[-1])
 
 
-def _ttft(summary: Summary, group: str) -> float | None:
-    value: float | None = summary["groups"][group]["ttft_s"]["mean"]
-    return value
+def typical(summary: Summary, group: str) -> tuple[str, float | None]:
+    """("mean" or "p50", value): the mean, or the median where a turn that never had a first token leaves no mean."""
+    found = summary["groups"][group]["ttft_s"]
+    return ("mean", found["mean"]) if found["mean"] is not None else ("p50", found["p50"])
+
+
+def tail(summary: Summary, group: str) -> tuple[str, float | None]:
+    """(name, value) of the highest percentile that the sample supports and that is no censored turn; else the maximum."""
+    found = summary["groups"][group]
+    for name in ("p99", "p95", "p90"):
+        if found["ttft_s"][name] is not None:
+            return name, found["ttft_s"][name]
+    return ("max", None) if found["censored"] else ("max", found["ttft_s"]["max"])
 
 
 def _single(summary: Summary) -> str:
-    parts = [
-        f"{words.seconds(_ttft(summary, group))} on {group} turns"
-        for group in ("reuse", "rebuilt", "first")
-        if _ttft(summary, group) is not None
-    ]
+    parts: list[str] = []
+    for group in ("reuse", "first", "rebuilt"):
+        name, value = typical(summary, group)
+        if value is None:
+            continue
+        far, limit = tail(summary, group)
+        more = f", {far} {words.seconds(limit)}" if group == "reuse" and limit is not None else ""
+        parts.append(
+            f"{words.seconds(value)} on {group} turns ({name}{more})"
+            if not parts
+            else f"{words.seconds(value)} on {group} turns"
+        )
     if not parts:
-        return "No mean time to first token: turns failed before one came, or none was sent."
+        return "No time to first token to speak of: too many turns failed before one came"
     return f"First token after {', '.join(parts)}"
 
 
 def _pair(before: Summary, after: Summary) -> str:
-    a, b = _ttft(before, "reuse"), _ttft(after, "reuse")
-    if a is None or b is None:
-        a, b, what = _ttft(before, "all"), _ttft(after, "all"), "turns"
-    else:
-        what = "reuse turns"
-    if a is None or b is None:
-        return f"{after['arm']} against {before['arm']}: no mean TTFT on both sides"
-    main = f"{after['arm']}: first token {_faster(a, b)} on {what} ({words.seconds(a)} → {words.seconds(b)})"
-    first_a, first_b = _ttft(before, "first"), _ttft(after, "first")
-    if (
-        what == "reuse turns"
-        and first_a is not None
-        and first_b is not None
-        and abs(first_b - first_a) > 0.02 * first_a
-    ):
-        main += f", first turns {words.seconds(abs(first_b - first_a))} {'later' if first_b > first_a else 'sooner'}"
+    group = "reuse" if before["groups"]["reuse"]["turns"] and after["groups"]["reuse"]["turns"] else "all"
+    what = "reuse turns" if group == "reuse" else "turns"
+    means = _both(before, after, group, "mean")
+    if means is None:
+        return _percentiles(before, after, group, what)
+    main = f"{after['arm']}: first token {_faster(*means)} on {what} ({words.seconds(means[0])} → {words.seconds(means[1])})"
+    first = _both(before, after, "first", "mean")
+    if group == "reuse" and first is not None and abs(first[1] - first[0]) > 0.02 * first[0]:
+        main += f", first turns {words.seconds(abs(first[1] - first[0]))} {'later' if first[1] > first[0] else 'sooner'}"
     total = speedup(before["total_s"], after["total_s"])
     return main if total is None else f"{main}; the whole job {_faster(before['total_s'], after['total_s'])}"
+
+
+def _percentiles(before: Summary, after: Summary, group: str, what: str) -> str:
+    """Without means (a turn had no first token): two points of the distribution, since one median could mislead."""
+    parts = []
+    for name in ("p50", "p99", "p95", "p90"):
+        pair = _both(before, after, group, name)
+        if pair is not None and len(parts) < 2:
+            parts.append(f"{name} {words.seconds(pair[0])} → {words.seconds(pair[1])}")
+    if not parts:
+        return f"{after['arm']} against {before['arm']}: no TTFT to compare on both sides"
+    return f"{after['arm']}: first token on {what} {', '.join(parts)}"
+
+
+def _both(before: Summary, after: Summary, group: str, name: str) -> tuple[float, float] | None:
+    """The same statistic of both; None where one lacks it."""
+    a, b = (summary["groups"][group]["ttft_s"][name] for summary in (before, after))
+    return None if a is None or b is None else (a, b)
 
 
 def _faster(before: float, after: float) -> str:

@@ -15,9 +15,9 @@ from loadgen.report.compare import Comparison
 from loadgen.report.explain import Explanation, explain, read_pages
 from loadgen.report.headline import headline
 from loadgen.report.marks import simulated
+from loadgen.report.pairing import arms_differ
 from loadgen.report.storage import throughput
 from loadgen.report.summary import Measured, summary_of, timeline_of
-from loadgen.report.table import arms_differ
 
 e = html.escape
 
@@ -37,11 +37,21 @@ def asset(name: str) -> str:
     return files("loadgen.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def page(runs: Sequence[Measured], comparisons: Sequence[Comparison] = ()) -> str:
-    """The report of one run, or of several side by side with the comparison of all of their repetitions."""
-    summaries = [summary_of(run) for run in runs]
+def page(
+    runs: Sequence[Measured],
+    comparisons: Sequence[Comparison] = (),
+    summaries: Sequence[dict[str, Any]] | None = None,
+) -> str:
+    """The report of one run, or of several side by side with the comparison of all of their repetitions.
+
+    `summaries` replace the runs' own where a side has several runs (their means).
+    """
+    summaries = summaries or [summary_of(run) for run in runs]
     different = arms_differ(runs)
-    reasons = [*different, *(one for run in runs for one in run.reasons)]
+    own = [one for comparison in comparisons for one in comparison.reasons] or [
+        one for run in runs for one in run.reasons
+    ]
+    reasons = list(dict.fromkeys([*different, *own]))
     names = " and ".join(run.info.arm for run in runs)
     mark = simulated([run.info for run in runs])
     data: dict[str, Any] = {
@@ -54,7 +64,7 @@ def page(runs: Sequence[Measured], comparisons: Sequence[Comparison] = ()) -> st
     body = [
         "<header>",
         f'<p class="mark">{e(mark)}</p>' if mark else "",
-        f"<h1>{e(headline(summaries))}</h1>",
+        f"<h1>{e(headline(summaries, comparable=not different))}</h1>",
         f'<p class="sub">{e(_subtitle(runs))}</p>',
         blocks.verdict(reasons, comparisons),
         blocks.cards(summaries),
@@ -63,8 +73,12 @@ def page(runs: Sequence[Measured], comparisons: Sequence[Comparison] = ()) -> st
             _section(f"{found.candidate} against {found.baseline}, run against run", blocks.forest(found))
             for found in comparisons
         ),
-        _section("Figures", blocks.table(summaries, comparable=not different)),
-        *(_figure(*chart) for chart in CHARTS if any(_has(arm[chart[0]]) for arm in data["arms"])),
+        _section(
+            "Figures",
+            blocks.ttft_table(summaries, comparable=not different)
+            + blocks.run_table(summaries, comparable=not different),
+        ),
+        *(_figure(*chart, mark) for chart in CHARTS if any(_has(arm[chart[0]]) for arm in data["arms"])),
         _section("Where the KV came from", blocks.tiers(runs, summaries)),
         _section("Why a TTFT is what it is", blocks.explanation(explained)) if explained else "",
         _section("Errors", failed) if (failed := "".join(map(blocks.errors, runs))) else "",
@@ -122,9 +136,10 @@ def _section(title: str, content: str) -> str:
     return f"<section><h2>{e(title)}</h2>{content}</section>"
 
 
-def _figure(name: str, title: str, caption: str) -> str:
+def _figure(name: str, title: str, caption: str, mark: str) -> str:
+    small = ' <small class="mark">simulated</small>' if mark else ""
     return (
-        f'<section><figure data-chart="{name}"><h2>{e(title)}</h2><div class="legend"></div><div class="plot-area"></div>'
+        f'<section><figure data-chart="{name}"><h2>{e(title)}{small}</h2><div class="legend"></div><div class="plot-area"></div>'
         f"<figcaption>{e(caption)}</figcaption></figure></section>"
     )
 
@@ -135,7 +150,7 @@ def _subtitle(runs: Sequence[Measured]) -> str:
     parts = [
         info.endpoint.model,
         str(info.workload.get("name") or ""),
-        f"{info.plan.sessions} sessions, {info.plan.turns} turns" + (f", {schedule}" if schedule else ""),
+        f"{info.plan.sessions:,} sessions, {info.plan.turns:,} turns" + (f", {schedule}" if schedule else ""),
         info.created,
     ]
     return " · ".join(part for part in parts if part)

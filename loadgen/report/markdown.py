@@ -8,7 +8,11 @@ from typing import Any
 
 from loadgen.report.compare import Comparison, Finding
 from loadgen.report.gate import Verdict
+from loadgen.report.headline import headline
+from loadgen.report.marks import simulated
+from loadgen.report.pairing import arms_differ
 from loadgen.report.rows import rows
+from loadgen.report.summary import Measured, summary_of
 from loadgen.report.validity import Reason
 from loadgen.report.words import number, seconds
 
@@ -19,6 +23,22 @@ _MARK = {"pass": "✅ pass", "fail": "❌ fail", "invalid": "⛔ invalid", "inco
 def m(text: str) -> str:
     """Escape text so that it shows as it is: no markup, no HTML, one line."""
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def runs(measured: Sequence[Measured]) -> str:
+    """Runs side by side: headline, marks, the table, and what makes any of them invalid."""
+    summaries = [summary_of(run) for run in measured]
+    different = arms_differ(measured)
+    found = [*different, *(one for run in measured for one in run.reasons)]
+    mark = simulated([run.info for run in measured])
+    parts = [
+        f"**{m(headline(summaries, comparable=not different))}**",
+        *([f"> {m(mark)}"] if mark else []),
+        table(summaries, comparable=not different),
+    ]
+    if found:
+        parts.append("\n".join(["**INVALID**: these numbers may not be used.", "", *reasons(found)]) + "\n")
+    return "\n\n".join(parts)
 
 
 def table(summaries: Sequence[dict[str, Any]], *, comparable: bool = True) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from loadgen.report.columns import ABSENT, Ints, Turns
+from loadgen.report.summary import Measured
+from loadgen.report.validity import Code, Reason, reason
 
 
 def _last_attempts(turns: Turns) -> dict[tuple[str, int], int]:
@@ -36,3 +40,12 @@ def differences(a: Turns, b: Turns) -> str:
                 f"{unequal} of {len(both)} paired turns differ in {words} ({int(one.sum()):,} against {int(other.sum()):,} in all)"
             )
     return "; ".join(found)
+
+
+def arms_differ(runs: Sequence[Measured]) -> list[Reason]:
+    """A reason for each run whose work is not the first one's."""
+    found = []
+    for other in runs[1:]:
+        if words := differences(runs[0].turns, other.turns):
+            found.append(reason(Code.ARMS_DIFFER, f"{runs[0].info.arm} against {other.info.arm}: {words}."))
+    return found

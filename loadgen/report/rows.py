@@ -82,7 +82,7 @@ def _tier(name: str) -> Callable[[Summary], str]:
     return lambda s: _share(s["tiers"][name], sum(s["tiers"].values()))
 
 
-def _share(part: int | None, whole: int | None) -> str:
+def _share(part: float | None, whole: float | None) -> str:
     return words.DASH if part is None else f"{words.tokens(part)} ({words.percent(part, whole)})"
 
 

@@ -42,6 +42,23 @@ class Side:
         return found
 
 
+def average(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One summary whose figures are the means over runs; null where any run has null. What is no figure is the first run's."""
+    first = summaries[0]
+    found: dict[str, Any] = {}
+    for name, value in first.items():
+        values: list[Any] = [summary.get(name) for summary in summaries]
+        if isinstance(value, dict):
+            found[name] = average([one if isinstance(one, dict) else {} for one in values])
+        elif name in ("valid", "reasons", "arm", "protocol", "clock") or (len(values) == 1):
+            found[name] = value
+        else:
+            found[name] = None if any(one is None for one in values) else sum(values) / len(values)
+    if "valid" in found:
+        found["valid"] = all(summary["valid"] for summary in summaries)
+    return found
+
+
 def run_folders(argument: Path) -> list[Path]:
     """The argument itself when it is a run, else the runs inside it, sorted. Raises InputError when there is none."""
     if (argument / RUN_FILE).is_file():

@@ -11,10 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from loadgen.report.marks import simulated
-from loadgen.report.pairing import differences
+from loadgen.report.pairing import arms_differ
 from loadgen.report.rows import rows
 from loadgen.report.summary import Measured, measure, summary_of
-from loadgen.report.validity import Code, Reason, reason
+from loadgen.report.validity import Reason
 
 
 def render_arms(run_dirs: Sequence[Path], console: Console) -> list[Reason]:
@@ -23,15 +23,6 @@ def render_arms(run_dirs: Sequence[Path], console: Console) -> list[Reason]:
     Returns the reasons, those of the comparison (`arms_differ`) included.
     """
     return print_table([measure(folder) for folder in run_dirs], console)
-
-
-def arms_differ(runs: Sequence[Measured]) -> list[Reason]:
-    """A reason for each run whose work is not the first one's."""
-    found = []
-    for other in runs[1:]:
-        if words := differences(runs[0].turns, other.turns):
-            found.append(reason(Code.ARMS_DIFFER, f"{runs[0].info.arm} against {other.info.arm}: {words}."))
-    return found
 
 
 def print_table(runs: Sequence[Measured], console: Console) -> list[Reason]:

@@ -34,12 +34,12 @@ def count(value: float | None) -> str:
     return DASH if value is None else f"{value:,.0f}"
 
 
-def tokens(value: int) -> str:
+def tokens(value: float) -> str:
     """Tokens in three significant digits: `5.61 M`, `140 k`, `128`."""
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if value >= size * 0.9995:
             return f"{number(value / size)} {unit}"
-    return str(value)
+    return f"{value:.0f}"
 
 
 def percent(part: float | None, whole: float | None) -> str:
@@ -69,4 +69,6 @@ def statistic(group: dict[str, Any], metric: str, name: str, n: int | None = Non
         return seconds(value)
     if name in NEEDED and turns < NEEDED[name]:
         return f"n<{NEEDED[name]}"
-    return f"> {seconds(figures['max'])}" if censored and figures["max"] is not None else DASH
+    if name == "mean" or not censored or figures["max"] is None:
+        return DASH  # a mean with a censored turn has no bound
+    return f"> {seconds(figures['max'])}"

@@ -11,7 +11,7 @@ from loadgen.errors import InputError
 from loadgen.measure.hlog import write_log
 from loadgen.report.compare import Comparison
 from loadgen.report.html import page
-from loadgen.report.sides import Side
+from loadgen.report.sides import Side, average
 from loadgen.report.summary import SUMMARY_FILE, Measured, measure, summary_of
 
 REPORT_FILE = "report.html"
@@ -41,8 +41,10 @@ def write_compared(path: Path, runs: Sequence[Measured]) -> Path:
 
 
 def write_comparison(path: Path, sides: Sequence[Side], found: Sequence[Comparison]) -> None:
-    """Write one report with the first run of each side next to each other, and the comparison of all of their runs."""
-    put(path, page([measure(side.folders[0]) for side in sides], found))
+    """Write one report: figures are means over each side's runs, charts show the first run of each, the comparison all."""
+    runs = [measure(side.folders[0]) for side in sides]
+    summaries = [average(side.summaries) | {"arm": side.label} for side in sides]
+    put(path, page(runs, found, summaries))
 
 
 def put(path: Path, text: str) -> None:

@@ -20,7 +20,7 @@ const nines = (x) => `p${+(100 * (1 - 10 ** -x)).toPrecision(6)}`;
 
 function axis(text, values) {
   const { ink, soft, grid } = theme();
-  return { label: text, labelSize: 22, labelFont: "12px system-ui, sans-serif", font: "12px system-ui, sans-serif", stroke: soft, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1, size: 4 }, ...(values && { values }) , ink };
+  return { label: text, labelSize: 20, labelGap: 0, labelFont: "12px system-ui, sans-serif", font: "12px system-ui, sans-serif", stroke: soft, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1, size: 4 }, ...(values && { values }) , ink };
 }
 const seconds = (u, splits) => splits.map((v) => (v == null ? "" : time(v)));
 const fromZero = (u, lo, hi) => [0, (hi || 1) * 1.06];
@@ -40,7 +40,7 @@ function points(u, i) {
     u.ctx.save();
     u.ctx.rect(u.bbox.left - r, u.bbox.top - r, u.bbox.width + 2 * r, u.bbox.height + 2 * r);
     u.ctx.clip();
-    u.ctx.globalAlpha = xs.length > 400 ? 0.55 : 0.85;
+    u.ctx.globalAlpha = xs.length > 400 ? 0.7 : 0.9;
     u.ctx.strokeStyle = u.ctx.fillStyle = s._colour;
     u.ctx.lineWidth = 1.5 * devicePixelRatio;
     if (s._hollow) u.ctx.stroke(path); else u.ctx.fill(path);
@@ -91,7 +91,7 @@ function chart(figure, { drawn, x, y, xScale, yScale, legend, hooks, height, tip
   const u = new uPlot({
     mode: 2, width: area.clientWidth, height: height ?? 320, padding: [8, 12, 0, 0], legend: { show: false }, cursor: { show: false },
     scales: { x: { time: false, range: spread, ...xScale }, y: { range: fromZero, ...yScale } },
-    axes: [axis(x.label, x.values), { ...axis(y.label, y.values ?? seconds), size: 66 }],
+    axes: [{ ...axis(x.label, x.values), size: 30, ...x.axis }, { ...axis(y.label, y.values ?? seconds), size: 62 }],
     series: [null, ...drawn.map((d) => d.series)], hooks: hooks ?? {},
   }, [null, ...drawn.map((d) => d.data)], area);
   key(figure, legend ?? []);
@@ -158,8 +158,10 @@ function stripes(u) {
   u.ctx.restore();
 }
 
-const LOG_TICKS = (u, i, lo, hi) => { const out = []; for (let k = Math.floor(Math.log10(lo)); k <= Math.ceil(Math.log10(hi)); k++) out.push(...[1, 2, 5].map((m) => m * 10 ** k)); return out.filter((v) => v >= lo * 0.999 && v <= hi * 1.001); };
+const TAIL = [0, ...[0.5, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999, 0.999999].map((q) => -Math.log10(1 - q))];
 const logRange = (u, lo, hi) => [lo / 1.3, hi * 1.3];
+
+const FAILED = "#d03a2b";
 
 const CHARTS = {
   spectrum(figure) {
@@ -177,9 +179,8 @@ const CHARTS = {
     const wide = high / low > 20;
     return chart(figure, {
       drawn, legend, tip: (x, y) => `${nines(x)} ${time(y)}`,
-      x: { label: "percentile", values: (u, splits) => splits.map((v) => (v === 0 ? "min" : Number.isInteger(v) || Math.abs(v - 0.30103) < 1e-4 ? nines(v) : "")) }, y: { label: "TTFT" },
+      x: { label: "percentile, towards the tail", values: (u, splits) => splits.map((v) => (v === 0 ? "min" : nines(v))), axis: { splits: (u, i, lo, hi) => TAIL.filter((v) => v <= hi) } }, y: { label: "TTFT" },
       xScale: { range: (u, lo, hi) => [0, Math.max(hi, 0.5)] }, yScale: wide ? { distr: 3, range: logRange } : {},
-      hooks: {},
     });
   },
   by_turn(figure) {
@@ -192,7 +193,7 @@ const CHARTS = {
       legend.push([arm.arm, c]);
     });
     const whole = (u, splits) => splits.map((v) => (Number.isInteger(v) ? v : ""));
-    return chart(figure, { drawn, legend, x: { label: "turn", values: whole }, y: { label: "TTFT" }, tip: (x, y) => `turn ${x}, ${time(y)}`, xScale: { range: (u, lo, hi) => [lo - (hi - lo) * 0.03 - 0.1, hi + (hi - lo) * 0.03 + 0.1] } });
+    return chart(figure, { drawn, legend, x: { label: "turn", values: whole, axis: { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10000] } }, y: { label: "TTFT" }, tip: (x, y) => `turn ${x}, ${time(y)}`, xScale: { range: (u, lo, hi) => [lo - (hi - lo) * 0.03 - 0.1, hi + (hi - lo) * 0.03 + 0.1] } });
   },
   timeline(figure) {
     return chart(figure, { ...dots("timeline"), x: { label: "time since the start (s)" }, y: { label: "TTFT" }, tip: (x, y) => `${time(y)} at ${time(x)}`, hooks: { drawClear: [stripes] }, xScale: { range: (u, lo, hi) => [Math.min(0, lo), hi * 1.01 || 1] } });
@@ -209,8 +210,9 @@ const CHARTS = {
   lanes(figure) {
     const area = figure.querySelector(".plot-area");
     area.textContent = "";
-    const legend = new Map();
-    report.arms.forEach((arm, a) => {
+    const kinds = new Set(report.arms.flatMap((arm) => arm.lanes.class.map((k) => report.classes[k])));
+    const shade = (kind) => theme().arms[CLASS_COLOUR[kind] ?? 2];
+    report.arms.forEach((arm) => {
       const L = arm.lanes, box = document.createElement("div");
       area.append(box);
       const rows = L.names.length, tall = Math.max(6, Math.min(22, 420 / rows));
@@ -219,11 +221,9 @@ const CHARTS = {
         const at = (v) => u.valToPos(v, "x", true);
         const height = (u.bbox.height / rows) * 0.72;
         L.send.forEach((send, k) => {
-          const kind = report.classes[L.class[k]], c = theme().arms[CLASS_COLOUR[kind] ?? 2];
-          legend.set(kind, [`${kind}: waiting for the first token`, c]);
           const y = u.valToPos(rows - 1 - L.lane[k], "y", true) - height / 2;
           const first = L.first[k] ?? L.end[k];
-          u.ctx.fillStyle = L.first[k] == null ? "#b42318" : c;
+          u.ctx.fillStyle = L.first[k] == null ? FAILED : shade(report.classes[L.class[k]]);
           u.ctx.fillRect(at(send), y, Math.max(at(first) - at(send), 1), height);
           u.ctx.globalAlpha = 0.4;
           u.ctx.fillRect(at(first), y, Math.max(at(L.end[k]) - at(first), 0), height);
@@ -237,11 +237,12 @@ const CHARTS = {
       new uPlot({
         width: area.clientWidth, height: rows * tall + 64, padding: [8, 12, 0, 0], legend: { show: false }, cursor: { show: false },
         scales: { x: { time: false, range: () => [0, last] }, y: { range: () => [-0.6, rows - 0.4] } },
-        axes: [axis(`${several ? `${arm.arm}: ` : ""}time since the start (s)${shown}`), { ...axis(""), label: undefined, size: 92, grid: { show: false }, splits: () => L.names.map((_, k) => k).filter((k) => k % step === 0), values: (u, s) => s.map((v) => { const name = L.names[rows - 1 - v] ?? ""; return name.length > 13 ? `${name.slice(0, 12)}…` : name; }) }],
+        axes: [{ size: 30, ...axis(`${several ? `${arm.arm}: ` : ""}time since the start (s)${shown}`) }, { ...axis(""), label: undefined, size: 92, grid: { show: false }, splits: () => L.names.map((_, k) => k).filter((k) => k % step === 0), values: (u, s) => s.map((v) => { const name = L.names[rows - 1 - v] ?? ""; return name.length > 13 ? `${name.slice(0, 12)}…` : name; }) }],
         series: [{}, { paths: () => null, points: { show: false } }], hooks: { draw: [bars] },
       }, [[0, last], [0, 0]], box);
     });
-    key(figure, [...legend.values()]);
+    const failed = report.arms.some((arm) => arm.lanes.first.includes(null));
+    key(figure, [...[...kinds].map((kind) => [`${kind}, waiting`, shade(kind)]), ...(failed ? [["failed", FAILED]] : [])]);
   },
   throughput(figure) {
     const drawn = [], legend = [], limits = [];
