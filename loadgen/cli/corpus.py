@@ -13,16 +13,41 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _build_arguments(commands.add_parser("build", help="build contexts of an exact number of tokens"))
+    cache = commands.add_parser("cache", help="list or clear what builds have left in the user's cache")
+    cache.add_argument("--clear", action="store_true", help="remove instead of list")
+    cache.add_argument("--kind", choices=("contexts", "repos", "templates"), help="only these (default: all)")
+    cache.add_argument("--json", action="store_true", help="print as JSON")
+    init = commands.add_parser("init", help="write a recipe with every key, its default and what it means")
+    init.add_argument(
+        "source",
+        nargs="?",
+        default="stdlib",
+        metavar="PATH|URL",
+        help="repository or folder (default: stdlib)",
+    )
+    init.add_argument(
+        "-o",
+        "--out",
+        default="corpus.toml",
+        metavar="FILE",
+        help="file to write; - prints (default: corpus.toml)",
+    )
+    init.add_argument("--schema", action="store_true", help="print the JSON Schema of recipes instead")
+
+
+def _build_arguments(build: argparse.ArgumentParser) -> None:
     from loadgen.corpus.recipe import Form, Layout
 
-    commands = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    build = commands.add_parser("build", help="build contexts of an exact number of tokens")
     build.add_argument(
         "recipe",
         metavar="RECIPE|PATH|URL",
         help="a recipe (TOML file or shipped name), a repository or folder, or `stdlib`",
     )
-    build.add_argument("-o", "--out", required=True, metavar="DIR", help="folder of contexts to write")
+    build.add_argument(
+        "-o", "--out", metavar="DIR", help="folder of contexts to write (default: one in the cache, printed)"
+    )
     build.add_argument(
         "-n", "--contexts", type=int, metavar="N", help="how many contexts (default: the recipe's, 10)"
     )
@@ -65,11 +90,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="VAR",
         help="environment variable with the endpoint's key (default: OPENAI_API_KEY)",
     )
+    build.add_argument(
+        "--no-cache", action="store_true", help="neither take contexts from the cache nor keep them there"
+    )
     build.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    return _build(args)
+    return {"build": _build, "cache": _cache, "init": _init}[args.action](args)
 
 
 def _build(args: argparse.Namespace) -> int:
@@ -85,18 +113,19 @@ def _build(args: argparse.Namespace) -> int:
         recipe,
         n=args.contexts if args.contexts is not None else recipe.size.contexts,
         tokens=args.tokens if args.tokens is not None else recipe.size.tokens,
-        out=Path(args.out),
+        out=Path(args.out) if args.out else None,
         tokenizer=tokenizer,
         progress=_progress if sys.stderr.isatty() else None,
         processes=args.processes,
         endpoint=endpoint,
+        cached=not args.no_cache,
     )
     if args.json:
         import msgspec
 
-        sys.stdout.write(msgspec.json.encode(_outcome(args.out, built)).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(_summary(built)).decode() + "\n")
     else:
-        _show(args.out, built)
+        _show(built)
     return 0
 
 
@@ -137,44 +166,94 @@ def _progress(done: int, total: int) -> None:
     sys.stderr.flush()
 
 
-def _outcome(out: str, built: Built) -> dict[str, Any]:
+def _summary(built: Built) -> dict[str, Any]:
+    import msgspec
+
     found = built.contexts
+    first = found.contexts[0]
     return {
-        "folder": out,
+        "folder": str(built.folder),
         "contexts": len(found.contexts),
         "tokens": found.tokens,
         "tokenizer": found.tokenizer,
         "tokenizer_fingerprint": found.tokenizer_fingerprint,
         "content_hash": found.content_hash,
         "max_common_prefix": found.max_common_prefix,
-        "layout": built.layout,
-        "corpus": found.contexts[0].corpus,
-        "commit": found.contexts[0].commit,
-        "account": built.account.as_dict(),
+        "corpus": first.corpus,
+        "commit": first.commit,
+        **msgspec.to_builtins(built.outcome),
     }
 
 
-def _show(out: str, built: Built) -> None:
+def _show(built: Built) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    found, account = built.contexts, built.account
+    found, account = built.contexts, built.outcome
     first = found.contexts[0]
     console = Console(highlight=False)
     commit = f" at {first.commit[:12]}" if first.commit else ""
-    console.print(
-        f"{len(found.contexts)} contexts of exactly {found.tokens:,} {found.tokenizer} tokens from {first.corpus}{commit} in {out}",
-        markup=False,
-        soft_wrap=True,
-    )
-    for remark in built.remarks:
-        console.print(remark, markup=False, soft_wrap=True)
-    table = Table(title="files", title_justify="left", show_edge=False, pad_edge=False)
-    table.add_column("")
+    unit = "prompt" if "endpoint" in first.extra else found.tokenizer
+    lines = [
+        f"{len(found.contexts)} contexts of exactly {found.tokens:,} {unit} tokens, layout {account.layout}, from {first.corpus}{commit}",
+        f"in {built.folder}",
+        f"longest common prefix of two: {found.max_common_prefix:,} tokens; tokenizer {found.tokenizer}, fingerprint {found.tokenizer_fingerprint[:12]}",
+        *account.remarks,
+    ]
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column(f"of {account.offered:,} files")
     table.add_column("files", justify="right")
     table.add_column("bytes", justify="right")
-    table.add_row("in contexts", f"{built.files_used:,}", f"{built.bytes_used:,}")
-    table.add_row("not needed", f"{built.files_spare:,}", "")
-    for reason, files, size in account.reasons():
-        table.add_row(f"left out: {reason}", f"{files:,}", f"{size:,}")
+    table.add_row("in contexts", f"{account.used:,}", f"{account.used_bytes:,}")
+    table.add_row("not needed", f"{account.spare:,}", "")
+    for reason in account.left_out:
+        table.add_row(f"left out: {reason.reason}", f"{reason.files:,}", f"{reason.bytes:,}")
     console.print(table)
+
+
+def _cache(args: argparse.Namespace) -> int:
+    import json
+
+    from loadgen.corpus import cache
+
+    kinds = (args.kind,) if args.kind else cache.KINDS
+    if args.clear:
+        freed = cache.clear(kinds)
+        print(json.dumps({"freed_bytes": freed}) if args.json else f"removed {freed:,} bytes")
+        return 0
+    found = [entry for entry in cache.entries() if entry.kind in kinds]
+    if args.json:
+        print(json.dumps([entry._asdict() for entry in found]))
+        return 0
+    for entry in found:
+        print(f"{entry.kind:9}  {entry.bytes:>13,} bytes  {entry.name}  {entry.what}")
+    print(f"{sum(entry.bytes for entry in found):,} bytes in all; --clear removes them")
+    return 0
+
+
+def _init(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from loadgen.corpus import starter
+    from loadgen.corpus.recipe import resolve
+    from loadgen.errors import InputError
+
+    if args.schema:
+        sys.stdout.write(starter.schema().decode())
+        return 0
+    recipe = resolve(args.source)
+    text = starter.template(recipe.source.url, recipe.name)
+    if args.out == "-":
+        sys.stdout.write(text)
+        return 0
+    try:
+        with Path(args.out).open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(f"{args.out} exists; name another file with -o") from None
+    except OSError as error:
+        raise InputError(f"{args.out} cannot be written: {error.strerror}") from None
+    print(f"{args.out}: a recipe over {recipe.source.url}; build it with `loadgen corpus build {args.out}`")
+    return 0

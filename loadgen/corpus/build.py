@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -11,23 +12,24 @@ from typing import NamedTuple
 
 import msgspec
 
-from loadgen.corpus import layout
-from loadgen.corpus.agent import agent
+from loadgen.corpus import cache, layout
+from loadgen.corpus.agent import agent, recipe_hash
 from loadgen.corpus.composed import Composer
-from loadgen.corpus.context import MANIFEST, Context, ContextSet
+from loadgen.corpus.context import MANIFEST, Context, ContextSet, load_set
 from loadgen.corpus.document import DocumentComposer
 from loadgen.corpus.exact import Filler
 from loadgen.corpus.library import Library, open_source
 from loadgen.corpus.material import SOURCE
 from loadgen.corpus.messages import MessagesComposer
+from loadgen.corpus.outcome import ACCOUNT, Outcome, outcome, read_outcome
 from loadgen.corpus.prefix import prove
 from loadgen.corpus.recipe import Origin, Recipe
-from loadgen.corpus.rules import Account
 from loadgen.corpus.source import Source
 from loadgen.corpus.staging import refuse_foreign, staged
 from loadgen.corpus.template import EndpointRendering
 from loadgen.corpus.writer import ContextWriter, Progress, write_json
 from loadgen.errors import InputError
+from loadgen.paths import cache_dir
 from loadgen.tokens.base import Tokenizer
 
 _FRONT = 512  # tokens of each context that are kept for the proof, beyond what contexts share
@@ -36,13 +38,9 @@ _FRONT = 512  # tokens of each context that are kept for the proof, beyond what 
 class Built(NamedTuple):
     """What was built, and what the user should know about it."""
 
+    folder: Path
     contexts: ContextSet
-    layout: str
-    account: Account
-    remarks: list[str]
-    files_used: int
-    bytes_used: int
-    files_spare: int
+    outcome: Outcome
 
 
 def build(
@@ -66,32 +64,61 @@ def build_and_account(
     *,
     n: int,
     tokens: int,
-    out: Path,
+    out: Path | None,
     tokenizer: Tokenizer,
     progress: Progress | None = None,
     processes: int | None = None,
     endpoint: EndpointRendering | None = None,
+    cached: bool = False,
 ) -> Built:
     """Build `n` contexts of exactly `tokens` tokens into the folder `out`.
 
     With an `endpoint`, `tokens` is the whole prompt as it counts it (`usage.prompt_tokens`), its template included;
     each context's record still says what the text alone counts.
+
     `processes` is how many cores work (default: all); the bytes do not depend on it. They are threads: the tokenizer
     releases the interpreter's lock. `out` appears by rename when everything is proven; an earlier set of contexts
-    there is replaced, anything else is refused.
+    there is replaced, anything else is refused. With `cached`, what was built before is taken from the user's cache
+    and what is built is kept there; then `out` may be None.
     """
     if n < 1 or tokens < 64:
         raise InputError("a corpus needs at least one context, and a context at least 64 tokens")
-    refuse_foreign(out, is_ours)
+    if processes is not None and processes < 1:
+        raise InputError("--processes: at least one core has to work")
+    if out is not None:
+        refuse_foreign(out, is_ours)
     source = open_source(recipe)
-    try:
+
+    def make(target: Path) -> ContextSet:
         library = Library(source, recipe, tokenizer, framed=recipe.prompt.form == "document")
         if endpoint is not None:
             endpoint.require_agreement(_sample(library))
-        with staged(out) as folder:
+        with staged(target) as folder:
             return _build_into(folder, library, recipe, n, tokens, tokenizer, progress, processes, endpoint)
+
+    try:
+        if cached:
+            at = endpoint.fingerprint if endpoint else None
+            place = (source.url, source.identity, recipe_hash(recipe), recipe.later)
+            name = cache.key(*place, n, tokens, tokenizer.fingerprint, tokenizer.name, at)
+            folder = cache.find(name)
+            if folder is None:
+                with tempfile.TemporaryDirectory(prefix=".building-", dir=cache_dir("contexts")) as temporary:
+                    made = Path(temporary) / "contexts"
+                    folder = cache.keep(name, made, make(made).content_hash)
+            if out is not None:
+                cache.hand_out(folder, out)
+            folder = out or folder
+        elif out is None:
+            raise InputError("without the cache, contexts need a folder: name one with -o")
+        else:
+            make(out)
+            folder = out
+        return Built(folder, load_set(folder), read_outcome(folder))
     except OSError as error:
-        raise InputError(f"the contexts cannot be written to {out}: {error.strerror or error}") from None
+        raise InputError(
+            f"the contexts cannot be written to {out or cache_dir('contexts')}: {error.strerror or error}"
+        ) from None
     finally:
         source.close()
 
@@ -106,7 +133,7 @@ def _build_into(
     progress: Progress | None,
     processes: int | None,
     endpoint: EndpointRendering | None,
-) -> Built:
+) -> ContextSet:
     prompt = recipe.prompt
     shared_tokens = prompt.shared_tokens if prompt.layout in ("shared-prefix", "tenants") else 0
     filler = Filler(tokenizer, front=shared_tokens + _FRONT)
@@ -135,7 +162,8 @@ def _build_into(
     )
     write_json(folder / SOURCE, _pinned(recipe, library.source))
     write_json(folder / MANIFEST, found)
-    return _outcome(library, found, used, prompt.layout)
+    write_json(folder / ACCOUNT, outcome(library, found, used, prompt.layout))
+    return found
 
 
 def _prove_rendered(
@@ -176,7 +204,9 @@ def _sample(library: Library) -> str:
 
 def is_ours(name: str) -> bool:
     """Whether a file of this name can be part of a set of contexts."""
-    return name in (MANIFEST, SOURCE) or (name.startswith("context-") and name.endswith((".txt", ".json")))
+    return name in (MANIFEST, SOURCE, ACCOUNT) or (
+        name.startswith("context-") and name.endswith((".txt", ".json"))
+    )
 
 
 def _content_hash(contexts: list[Context]) -> str:
@@ -191,27 +221,3 @@ def _pinned(recipe: Recipe, source: Source) -> Recipe:
     """The recipe as it was built: with the commit instead of a branch, without credentials."""
     url = recipe.source.url if recipe.source.url == "stdlib" else source.url
     return msgspec.structs.replace(recipe, source=Origin(url=url, rev=source.commit))
-
-
-def _outcome(library: Library, found: ContextSet, used: str, wanted: str) -> Built:
-    account = library.account
-    paths = {path for context in found.contexts for path in context.files}
-    remarks = []
-    if wanted == "auto" and used == "rotated":
-        remarks.append(
-            "too little text for distinct contexts: all hold the same files, each in another order (layout rotated)"
-        )
-    remarks += [f"{note}: {files:,} files" for note, files in sorted(account.notes.items())]
-    if library.broken_specials:
-        remarks.append(f"strings that are special tokens, broken by a space: {library.broken_specials:,}")
-    return Built(
-        contexts=found,
-        layout=used,
-        account=account,
-        remarks=remarks,
-        files_used=len(paths),
-        bytes_used=sum(account.taken.get(path, 0) for path in paths),
-        files_spare=sum(
-            entry.path not in paths and entry.path not in account.left_out for entry in library.entries
-        ),
-    )

@@ -58,6 +58,7 @@ def clone(url: str, rev: str | None, *, history: int = 0) -> GitSource:
             else _fetch(git, repo, url, rev, history)
         )
         repo.close()
+        (folder / "url").write_text(without_credentials(url) + "\n")
     return GitSource(folder, commit, url=url)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import sysconfig
@@ -25,11 +26,15 @@ class FolderSource:
         self.skipped: Counter[str] = Counter()
         self._root = root
         self._skip = skip_folders | {".git", "__pycache__"}
-        self.entries: Sequence[Entry] = sorted(self._walk(root, ""), key=lambda entry: entry.path)
+        found = sorted(self._walk(), key=lambda item: item[0].path)
+        self.entries: Sequence[Entry] = [entry for entry, _ in found]
+        listing = "".join(f"{entry.path}\0{entry.size}\0{changed_ns}\n" for entry, changed_ns in found)
+        self.identity = hashlib.sha256(listing.encode()).hexdigest()
 
-    def _walk(self, folder: Path, prefix: str) -> list[Entry]:
-        found: list[Entry] = []
-        pending = [(str(folder), prefix)]
+    def _walk(self) -> list[tuple[Entry, int]]:
+        """(entry, time of its last change in ns) of every file."""
+        found: list[tuple[Entry, int]] = []
+        pending = [(str(self._root), "")]
         while pending:
             where, prefix = pending.pop()
             try:
@@ -46,7 +51,10 @@ class FolderSource:
                     if item.name not in self._skip:
                         pending.append((item.path, path + "/"))
                 elif item.is_file(follow_symlinks=False):
-                    found.append(Entry(path, item.stat(follow_symlinks=False).st_size, path))
+                    status = item.stat(follow_symlinks=False)
+                    # A name need not be UTF-8; what stands in contexts is.
+                    shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+                    found.append((Entry(shown, status.st_size, path), status.st_mtime_ns))
                 else:
                     self.skipped["special file"] += 1
         return found

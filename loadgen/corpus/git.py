@@ -63,7 +63,8 @@ class GitSource:
         self._git_error = module.GitCommandError
         self._lock = threading.Lock()
         self.skipped: Counter[str] = Counter()
-        self.commit: str | None = self._resolve(rev or "HEAD")
+        self.identity = self._resolve(rev or "HEAD")
+        self.commit: str | None = self.identity
         self.entries: Sequence[Entry] = self._list()
 
     def _resolve(self, rev: str) -> str:

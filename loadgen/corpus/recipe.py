@@ -20,8 +20,11 @@ FORMAT = 1
 
 Layout = Literal["auto", "distinct", "rotated", "shared-prefix", "tenants"]
 Form = Literal["document", "messages"]
-Positive = Annotated[int, msgspec.Meta(ge=1)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+def _said(text: str, *, ge: int | None = None) -> msgspec.Meta:
+    """Description of a key, for the schema and for `loadgen corpus init`; `ge` is its least value."""
+    return msgspec.Meta(description=text, ge=ge)
 
 
 class _Table(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -29,62 +32,85 @@ class _Table(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defa
 
 
 class Origin(_Table):
-    """`url`: a local path, https, ssh or file URL, or `stdlib`. `rev`: branch, tag or commit; default HEAD."""
+    """Where the files come from."""
 
-    url: str = "stdlib"
-    rev: str | None = None
+    url: Annotated[
+        str, _said("a local path, an https, ssh or file URL, or stdlib: that of the running interpreter")
+    ] = "stdlib"
+    rev: Annotated[str | None, _said("branch, tag or commit; default is HEAD")] = None
 
 
 class Files(_Table):
-    """Which files an agent would read. Patterns are written as in `.gitignore`."""
+    """Which files an agent would read. Patterns are written as in .gitignore."""
 
-    include: list[str] = []  # empty: all
-    exclude: list[str] = []
-    languages: list[str] = []  # as in `loadgen corpus init`: python, c, go, …; empty: all
-    max_bytes: Positive = 262_144  # larger files are left out
-    read_bytes: Positive = 32_768  # of a longer file, an agent's read shows so many bytes, in whole lines
-    generated: bool = False  # linguist-generated, by attribute, name or a mark in its first lines
-    vendored: bool = False  # linguist-vendored, by attribute or folder name
-    lock_files: bool = False
-    minified: bool = False  # very long lines
-    gitignore: bool = True  # folders without git: leave out what .gitignore names
+    include: Annotated[list[str], _said("only files that match; empty is all")] = []
+    exclude: Annotated[list[str], _said("not files that match")] = []
+    languages: Annotated[
+        list[str], _said("only these, by file extension: python, c, go, …; empty is all")
+    ] = []
+    max_bytes: Annotated[int, _said("larger files are left out", ge=1)] = 262_144
+    read_bytes: Annotated[
+        int, _said("of a longer file, one read shows about so many bytes, in whole lines", ge=256)
+    ] = 32_768
+    generated: Annotated[
+        bool, _said("generated files: linguist-generated, by name, or by a mark in the first lines")
+    ] = False
+    vendored: Annotated[bool, _said("vendored files: linguist-vendored, or by the folder's name")] = False
+    lock_files: Annotated[bool, _said("lock files of package managers")] = False
+    minified: Annotated[bool, _said("files of very long lines: minified code, data")] = False
+    gitignore: Annotated[bool, _said("in folders without git, leave out what .gitignore names")] = True
 
 
 class Prompt(_Table):
-    """How a context is laid out. `auto` is `distinct` where there is enough text and `rotated` where there is not."""
+    """How a context is laid out."""
 
-    form: Form = "document"
-    layout: Layout = "auto"
-    seed: int = 0
-    system: str | None = None  # the system prompt; null is the one that loadgen ships
-    tools: bool = True  # tool definitions as JSON
-    tree: bool = True  # the repository's tree
-    shared_tokens: Count = 15_000  # layouts shared-prefix and tenants: tokens that sessions share
-    pool_tokens: Count = (
-        0  # layout rotated: tokens of the files that contexts draw from; 0: as many as one context holds
-    )
-    tenants: Positive = 4  # layout tenants: how many teams
+    form: Annotated[
+        Form, _said("document: one user message; messages: system prompt, tools, tool calls and results")
+    ] = "document"
+    layout: Annotated[
+        Layout,
+        _said(
+            "distinct: no file in two contexts; rotated: the same files in another order; shared-prefix: all begin with "
+            "shared_tokens; tenants: those of a team do; auto: distinct where there is enough text, else rotated"
+        ),
+    ] = "auto"
+    seed: Annotated[int, _said("another seed deals and orders the files anew")] = 0
+    system: Annotated[str | None, _said("the system prompt; default is the one that loadgen ships")] = None
+    tools: Annotated[bool, _said("tool definitions as JSON")] = True
+    tree: Annotated[bool, _said("the repository's tree")] = True
+    shared_tokens: Annotated[
+        int, _said("layouts shared-prefix and tenants: tokens that sessions share", ge=0)
+    ] = 15_000
+    tenants: Annotated[int, _said("layout tenants: how many teams", ge=1)] = 4
+    pool_tokens: Annotated[
+        int,
+        _said(
+            "layout rotated: tokens of the files that contexts draw from; 0 is what one context holds", ge=0
+        ),
+    ] = 0
 
 
 class Later(_Table):
-    """Shares of what later turns bring: whole numbers, relative to each other."""
+    """Shares of what later turns bring, relative to each other."""
 
-    read: Count = 6
-    grep: Count = 2
-    diff: Count = 1
-    test: Count = 1
+    read: Annotated[int, _said("slices of files", ge=0)] = 6
+    grep: Annotated[int, _said("search results", ge=0)] = 2
+    diff: Annotated[int, _said("changes of real commits; only with git", ge=0)] = 1
+    test: Annotated[
+        int, _said("reports of test runs, made from the names of the repository's tests", ge=0)
+    ] = 1
 
 
 class Size(_Table):
     """What is built when the command line does not say."""
 
-    contexts: Positive = 10
-    tokens: Positive = 140_000
+    contexts: Annotated[int, _said("how many contexts", ge=1)] = 10
+    tokens: Annotated[int, _said("tokens of each", ge=64)] = 140_000
 
 
 class Recipe(_Table):
-    name: str
-    description: str = ""
+    name: Annotated[str, _said("stands in each context's first line; default is the file's name")]
+    description: Annotated[str, _said("for readers")] = ""
     source: Origin = msgspec.field(default_factory=Origin)
     files: Files = msgspec.field(default_factory=Files)
     prompt: Prompt = msgspec.field(default_factory=Prompt)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from pathspec import GitIgnoreSpec
 
@@ -181,14 +180,6 @@ class Account:
             (reason, n, sizes[reason])
             for reason, n in sorted(files.items(), key=lambda item: (-item[1], item[0]))
         ]
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "offered": self.offered,
-            "read": len(self.taken),
-            "left_out": {reason: {"files": files, "bytes": size} for reason, files, size in self.reasons()},
-            "notes": dict(self.notes),
-        }
 
 
 class Rules:

@@ -78,8 +78,8 @@ def test_too_little_text_for_distinct_is_rotated(tmp_path, repository, tokenizer
     built = build_and_account(
         resolve(str(repository)), n=4, tokens=20_000, out=tmp_path / "out", tokenizer=tokenizer
     )
-    assert built.layout == "rotated"
-    assert "too little text for distinct" in built.remarks[0]
+    assert built.outcome.layout == "rotated"
+    assert "too little text for distinct" in built.outcome.remarks[0]
     assert [tokenizer.count(text) for text in texts(tmp_path / "out")] == [20_000] * 4
     sets = [set(context.files) for context in built.contexts.contexts]
     assert len(sets[0] & sets[1]) > 0.75 * len(sets[0])
