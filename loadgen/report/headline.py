@@ -69,7 +69,7 @@ def _pair(before: Summary, after: Summary) -> str:
 
 def _percentiles(before: Summary, after: Summary, group: str, what: str) -> str:
     """Without means (a turn had no first token): two points of the distribution, since one median could mislead."""
-    parts = []
+    parts: list[str] = []
     for name in ("p50", "p99", "p95", "p90"):
         pair = _both(before, after, group, name)
         if pair is not None and len(parts) < 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from loadgen.report.gate import Verdict
+from loadgen.report.words import printable
 from loadgen.report.write import put
 
 
@@ -14,20 +15,15 @@ def write_junit(path: Path, verdict: Verdict) -> None:
 
     suite = TestSuite("loadgen gate")
     for check in verdict.checks:
-        case = TestCase(_printable(check.name), classname=f"loadgen.{_printable(check.run or 'comparison')}")
+        case = TestCase(printable(check.name), classname=f"loadgen.{printable(check.run or 'comparison')}")
         if check.outcome == "fail":
-            case.result = [Failure(_printable(check.sentence))]
+            case.result = [Failure(printable(check.sentence))]
         elif check.outcome == "invalid":
-            case.result = [Error(_printable(check.sentence))]
+            case.result = [Error(printable(check.sentence))]
         elif check.outcome == "inconclusive":
-            case.result = [Skipped(_printable(check.sentence))]
+            case.result = [Skipped(printable(check.sentence))]
         suite.add_testcase(case)
     document = JUnitXml()
     document.add_testsuite(suite)
     xml: bytes = document.tostring()  # type: ignore[no-untyped-call]
     put(path, f'<?xml version="1.0" encoding="utf-8"?>\n{xml.decode("utf-8")}\n')
-
-
-def _printable(text: str) -> str:
-    """XML has no control characters, escaped or not."""
-    return "".join(character if character.isprintable() else " " for character in text)

@@ -15,6 +15,12 @@ from loadgen.report.pairing import arms_differ
 from loadgen.report.rows import rows
 from loadgen.report.summary import Measured, measure, summary_of
 from loadgen.report.validity import Reason
+from loadgen.report.words import printable
+
+
+def shown(text: str) -> str:
+    """Foreign text as it is: neither markup nor control characters have an effect."""
+    return escape(printable(text))
 
 
 def render_arms(run_dirs: Sequence[Path], console: Console) -> list[Reason]:
@@ -32,11 +38,11 @@ def print_table(runs: Sequence[Measured], console: Console) -> list[Reason]:
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     table.add_column("")
     for summary in summaries:
-        table.add_column(escape(summary["arm"]), justify="right")
+        table.add_column(shown(summary["arm"]), justify="right")
     if len(runs) > 1 and not different:
         for summary in summaries[1:]:
             table.add_column(
-                "speed-up" if len(runs) == 2 else f"speed-up {escape(summary['arm'])}", justify="right"
+                "speed-up" if len(runs) == 2 else f"speed-up {shown(summary['arm'])}", justify="right"
             )
     section = ""
     for row in rows(summaries):
@@ -44,18 +50,18 @@ def print_table(runs: Sequence[Measured], console: Console) -> list[Reason]:
             section = row.section
             table.add_section()
         label = row.label if row.section in ("run", "rate", "turns") else f"{row.section}: {row.label}"
-        cells = [f"[red]{escape(cell)}[/red]" if cell == "INVALID" else escape(cell) for cell in row.cells]
+        cells = [f"[red]{shown(cell)}[/red]" if cell == "INVALID" else shown(cell) for cell in row.cells]
         table.add_row(label, *cells, *([] if different else row.speedups))
     if mark := simulated([run.info for run in runs]):
-        console.print(f"[bold yellow]{escape(mark)}[/bold yellow]")
+        console.print(f"[bold yellow]{shown(mark)}[/bold yellow]")
     console.print(table)
     found = list(different)
     for run in runs:
         for one in run.reasons:
             console.print(
-                f"[red]INVALID[/red] ({escape(run.info.arm)}): {escape(str(one))} [dim]{escape(one.remedy)}[/dim]"
+                f"[red]INVALID[/red] ({shown(run.info.arm)}): {shown(str(one))} [dim]{shown(one.remedy)}[/dim]"
             )
         found.extend(run.reasons)
     for one in different:
-        console.print(f"[red]NOT COMPARABLE[/red]: {escape(str(one))} [dim]{escape(one.remedy)}[/dim]")
+        console.print(f"[red]NOT COMPARABLE[/red]: {shown(str(one))} [dim]{shown(one.remedy)}[/dim]")
     return found

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from loadgen.report import words
 from loadgen.report.compare import Comparison
 from loadgen.report.gate import VALID, Verdict
 from loadgen.report.markdown import finding_cells
+from loadgen.report.table import shown
 
 _STYLE = {
     "pass": "green", "faster": "green", "no difference shown": "bold",
@@ -21,10 +21,10 @@ _STYLE = {
 def print_comparison(found: Comparison, console: Console) -> None:
     """The figures of both sides with ratios and intervals, then the outcome in a sentence."""
     if found.mark:
-        console.print(f"[bold yellow]{escape(found.mark)}[/bold yellow]")
+        console.print(f"[bold yellow]{shown(found.mark)}[/bold yellow]")
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for column in ("", found.baseline, found.candidate, "ratio", "95 % interval", "p"):
-        table.add_column(escape(column), justify="left" if not column else "right")
+        table.add_column(shown(column), justify="left" if not column else "right")
     if found.primary:
         table.add_row(f"[bold]{found.primary.label}[/bold]", *finding_cells(found.primary))
         table.add_section()
@@ -37,13 +37,13 @@ def print_comparison(found: Comparison, console: Console) -> None:
             style="dim",
         )
     if found.tpot:
-        console.print(escape(found.tpot), style="dim")
+        console.print(shown(found.tpot), style="dim")
     for difference in found.servers:
-        console.print(f"servers differ in {escape(difference)}", style="dim")
+        console.print(f"servers differ in {shown(difference)}", style="dim")
     style = _STYLE[found.outcome]
-    console.print(f"[{style}]{found.outcome.upper()}[/{style}] {escape(found.sentence)}")
+    console.print(f"[{style}]{found.outcome.upper()}[/{style}] {shown(found.sentence)}")
     for one in found.reasons:
-        console.print(f"  [red]{escape(one.code)}[/red] {escape(str(one))} [dim]{escape(one.remedy)}[/dim]")
+        console.print(f"  [red]{shown(one.code)}[/red] {shown(str(one))} [dim]{shown(one.remedy)}[/dim]")
 
 
 def print_verdict(verdict: Verdict, console: Console) -> None:
@@ -60,7 +60,7 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
             continue
         style = _STYLE[check.outcome]
         name = f"{check.run}: {check.name}" if several and check.run else check.name
-        table.add_row(f"[{style}]{check.outcome}[/{style}]", escape(name), escape(check.sentence))
+        table.add_row(f"[{style}]{check.outcome}[/{style}]", shown(name), shown(check.sentence))
     console.print(table)
     style = _STYLE[verdict.outcome]
     console.print(f"[{style} bold]{verdict.headline}[/{style} bold]")

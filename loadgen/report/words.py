@@ -9,6 +9,11 @@ from loadgen.report.figures import NEEDED
 DASH = "–"
 
 
+def printable(text: str) -> str:
+    """Foreign text without control characters: a terminal obeys them, and XML has no place for them."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
 def seconds(value: float | None) -> str:
     """Three significant digits with a unit: `6.62 s`, `14.5 ms`, `23 µs`."""
     if value is None:
