@@ -17,6 +17,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenizer", default="tekken", help="tekken, tiktoken:NAME or hf:PATH (default: tekken)"
     )
+    parser.add_argument(
+        "--faults", metavar="FILE", help="TOML file of faults to deal out (docs/simulator.md)"
+    )
+    parser.add_argument(
+        "--auto-tools",
+        action="store_true",
+        help='with tools and tool_choice "auto", call one unless a tool just answered',
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON line when ready")
 
 
@@ -24,10 +32,12 @@ def run(args: argparse.Namespace) -> int:
     import asyncio
     import json
     import math
+    from pathlib import Path
 
     from loadgen import tokens
     from loadgen.errors import InputError
     from loadgen.sim import profile as profiles
+    from loadgen.sim.http import faults
     from loadgen.sim.http.app import serve
     from loadgen.sim.http.service import Service
 
@@ -37,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--port must be between 0 and 65535, not {args.port}")
     profile = profiles.load(args.profile)
     profile.arm(args.arm)
+    rules = faults.load(Path(args.faults)) if args.faults else None
 
     def ready(url: str) -> None:
         if args.json:
@@ -54,6 +65,14 @@ def run(args: argparse.Namespace) -> int:
                 flush=True,
             )
 
-    service = Service(profile, args.arm, args.scale, tokens.get(args.tokenizer), args.model)
+    service = Service(
+        profile,
+        args.arm,
+        args.scale,
+        tokens.get(args.tokenizer),
+        args.model,
+        faults=rules,
+        auto_tools=args.auto_tools,
+    )
     asyncio.run(serve(service, args.host, args.port, ready))
     return 0

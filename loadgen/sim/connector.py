@@ -18,18 +18,24 @@ class ExternalTier:
         self._kv_bytes = kv_bytes
         capacity = None if tier.capacity_bytes is None else int(tier.capacity_bytes / (kv_bytes * tier.chunk))
         self.store = PrefixStore(tier.chunk, capacity, tier.evict, on_empty)
-        self._read_bytes_s = tier.read_gb_s * 1e9
+        self.bytes_s = tier.read_gb_s * 1e9
+        self._loads = 0
         self._dirty = 0.0  # bytes written and not yet drained, as of _dirty_at_s
         self._dirty_at_s = 0.0
         self.read_bytes = 0
         self.written_bytes = 0
         self.stalled_s = 0.0
 
-    def read_s(self, tokens: int) -> float:
-        """Seconds to load `tokens` when nothing else uses the link."""
+    def read(self, tokens: int) -> int:
+        """Count a load of `tokens`; its bytes."""
         size = tokens * self._kv_bytes
         self.read_bytes += size
-        return self.tier.read_fixed_s + size / self._read_bytes_s
+        return size
+
+    def fails(self) -> bool:
+        """Whether the load that begins now is one of those that fail."""
+        self._loads += 1
+        return self.tier.fail_every > 0 and self._loads % self.tier.fail_every == 0
 
     def write_s(self, tokens: int, at_s: float) -> float:
         """Seconds for which storing `tokens` at time `at_s` blocks the engine: the copy, then a full buffer."""
@@ -67,10 +73,12 @@ class Connector:
     def __init__(self, arm: Arm, kv_bytes: int, on_empty: Callable[[Stream], None] | None = None) -> None:
         self.synchronous = arm.connector == "sync"
         self.tiers = [ExternalTier(tier, kv_bytes, on_empty) for tier in arm.tiers]
+        self._staging_tokens = 1 << 62 if arm.staging_bytes is None else int(arm.staging_bytes / kv_bytes)
 
     def lookup(self, space: Hashable, stream: Stream, tokens: int) -> Found:
         """The longest run of whole chunks from token 0, each in whichever tier has it."""
         found = Found()
+        tokens = min(tokens, self._staging_tokens)
         extended = bool(self.tiers)
         while extended:
             extended = False
@@ -84,20 +92,20 @@ class Connector:
                     extended = True
         return found
 
-    def load_s(self, found: Found, space: Hashable, stream: Stream, hit: int) -> float:
-        """Seconds to load what lies beyond the first `hit` tokens, one part after the other; keeps it young.
+    def load(self, found: Found, space: Hashable, stream: Stream, hit: int) -> list[tuple[ExternalTier, int]]:
+        """What has to come from which tier, in bytes, for all that lies beyond the first `hit` tokens; keeps it young.
 
         What came from a slower tier is kept in the faster ones too, as a connector's CPU tier does.
         """
-        spent = 0.0
+        loads = []
         for tier, first, end in found.parts:
             chunk = tier.tier.chunk
             tier.store.touch(space, stream, end // chunk, first // chunk)
             if end > hit:
-                spent += tier.read_s(end - max(first, hit))
+                loads.append((tier, tier.read(end - max(first, hit))))
         for upper in self.tiers[:-1]:
             upper.store.insert(space, stream, found.tokens // upper.tier.chunk)
-        return spent
+        return loads
 
     def save_s(self, space: Hashable, stream: Stream, tokens: int, at_s: float) -> float:
         """Store all whole chunks of the first `tokens` tokens; seconds for which that blocks the engine."""

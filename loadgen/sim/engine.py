@@ -13,9 +13,11 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Hashable
+from typing import Any
 
-from loadgen.sim.connector import Connector
+from loadgen.sim.connector import Connector, ExternalTier, Found
 from loadgen.sim.cost import Cost
+from loadgen.sim.link import Link
 from loadgen.sim.profile import Profile
 from loadgen.sim.store import Held, PrefixStore
 from loadgen.sim.streams import Stream
@@ -27,7 +29,7 @@ class Request:
     """One request and what became of it. `full` is the stream of prompt and answer, `prompt` and `output` are tokens."""
 
     __slots__ = (
-        "_joined", "aborted", "blocks", "computed", "emitted", "external", "external_space", "finish_s", "first_token_s",
+        "_joined", "aborted", "blocks", "coming", "computed", "emitted", "external", "external_space", "finish_s", "first_token_s",
         "full", "grown", "hbm", "hbm_space", "held", "load_s", "output", "owner", "preemptions", "prompt",
         "queued_s", "ready_s", "save", "scheduled_s", "sources", "state", "store_s", "stream",
     )  # fmt: skip
@@ -43,7 +45,7 @@ class Request:
         hbm_space: Hashable = None,
         external_space: Hashable = None,
         save: bool = True,
-        owner: object = None,
+        owner: Any = None,
     ) -> None:
         self.stream = stream
         self.prompt = prompt
@@ -66,6 +68,7 @@ class Request:
         self.preemptions = 0
         self.emitted = 0
         self.computed = 0
+        self.coming = 0  # tokens that are being loaded
         self.blocks = 0
         self.held: Held = []
         self.grown = 0  # tokens for which blocks are reserved
@@ -85,6 +88,7 @@ class Step:
         "admitted",
         "decoders",
         "end_s",
+        "failed",
         "finished",
         "prefilled",
         "prompt_tokens",
@@ -99,6 +103,7 @@ class Step:
         self.prefilled: list[Request] = []  # finished their prefill: one token each at end_s
         self.decoders: list[Request] = []  # one token each at end_s (empty when steps were leapt over)
         self.finished: list[Request] = []
+        self.failed: list[Request] = []  # their load failed
         self.prompt_tokens = 0  # computed in this step
         self.tokens = 0  # generated in this step
 
@@ -117,6 +122,10 @@ class Engine:
         self._seats = scheduler.max_num_seqs
         self._arrivals: list[tuple[float, int, Request]] = []
         self._waiting: deque[Request] = deque()
+        self._loading: dict[Request, int] = {}  # asynchronous loads and how many of their parts are under way
+        self._links = {tier: Link(tier) for tier in self.connector.tiers}
+        self._blocked = False  # nobody runs, and what waits has to wait for a load to end
+        self._recompute = chosen.on_load_failure == "recompute"
         self._prefilling: list[Request] = []
         self._running: dict[Request, None] = {}  # in order of admission: the last one is preempted first
         self._decoding: dict[Request, None] = {}
@@ -136,17 +145,30 @@ class Engine:
     def waiting(self) -> int:
         return len(self._waiting)
 
+    @property
+    def loading(self) -> int:
+        """Requests that wait for an asynchronous load."""
+        return len(self._loading)
+
     def fits(self, tokens: int) -> bool:
         """Whether a request of so many tokens, prompt and answer, can ever be served."""
         return -(-tokens // self.block) <= self.store.capacity
 
     def next_start_s(self) -> float | None:
         """When the next step starts; none while there is nothing to do."""
-        if self._running or self._waiting:
+        if self._running or (self._waiting and not self._blocked):
             return self.now_s
-        if self._arrivals:
-            return max(self.now_s, self._arrivals[0][0])
-        return None
+        event = self._next_event_s()
+        return None if event == math.inf else max(self.now_s, event)
+
+    def _next_event_s(self) -> float:
+        """When the next request arrives or the next load ends."""
+        event = self._arrivals[0][0] if self._arrivals else math.inf
+        if self._loading:
+            event = min(
+                event, *(link.next_s() + tier.tier.read_fixed_s for tier, link in self._links.items())
+            )
+        return event
 
     # -- what the driver does
 
@@ -160,9 +182,9 @@ class Engine:
         """The client went away. What was computed stays cached."""
         if request.state in ("finished", "aborted"):
             return
-        if request.state == "waiting":
+        if request.state in ("waiting", "loaded"):
             self._waiting.remove(request)
-        elif request in self._running:
+        if request in self._running or request.state in ("loading", "loaded"):
             self._leave(request)
         request.state = "aborted"
         request.aborted = True
@@ -191,6 +213,7 @@ class Engine:
             self._decode(steps, decoders, step)
         step.end_s = self.now_s
         self._finish(step)
+        self._blocked = not self._running and not step.finished
         return step
 
     # -- parts of a step, in order
@@ -202,6 +225,23 @@ class Engine:
             if not request.aborted:
                 request.state = "waiting"
                 self._waiting.append(request)
+        if self._loading:
+            for tier, link in self._links.items():
+                for _, loader in link.ended(self.now_s - tier.tier.read_fixed_s):
+                    assert isinstance(loader, Request)
+                    self._loaded(loader)
+
+    def _loaded(self, request: Request) -> None:
+        """One part of an asynchronous load has come; with the last the request may be scheduled, before all others."""
+        left = self._loading.get(request, 0) - 1
+        if left > 0:
+            self._loading[request] = left
+        elif left == 0:
+            del self._loading[request]
+            request.load_s = self.now_s - request.load_s
+            request.state = "loaded"
+            self._blocked = False
+            self._waiting.appendleft(request)
 
     def _grow(self) -> None:
         """Reserve blocks for the tokens that decoding requests generate next; preempt when there are none."""
@@ -241,53 +281,106 @@ class Engine:
     def _admit(self, step: Step) -> float:
         """Admit waiting requests in order while seats, budget and blocks last; seconds of synchronous loading."""
         spent = 0.0
+        waiting = self._waiting
+        if not waiting:
+            return spent
         budget = (
             self._budget
             - len(self._decoding)
             - sum(r.prompt + r.emitted - r.computed for r in self._prefilling)
         )
-        while self._waiting and budget > 0 and len(self._running) < self._seats:
-            request = self._waiting[0]
-            target = request.prompt + request.emitted
-            hit = self.store.match(request.hbm_space, request.stream, (target - 1) // self.block)
-            found = self.connector.lookup(request.external_space, request.stream, request.prompt)
-            needed = -(-target // self.block) - hit
-            if self.store.available - hit < needed and (
-                self.store.available - self.store.idle_in(request.hbm_space, request.stream, hit) < needed
-            ):
-                break
-            self._waiting.popleft()
-            request.held = self.store.hold(request.hbm_space, request.stream, hit)
-            self.store.reserve(needed)
-            request.blocks = request.grown = 0
-            request.blocks = hit + needed
-            request.grown = request.blocks * self.block
-            local = hit * self.block
-            external = max(0, min(found.tokens, target - 1) - local)
-            if external:
-                request.load_s += (
-                    load := self.connector.load_s(found, request.external_space, request.stream, local)
-                )
-                spent += load
-                self.store.fill(
-                    request.held, request.hbm_space, request.stream, hit, (local + external) // self.block
-                )
-            request.computed = local + external
-            if not request.emitted:
-                request.hbm, request.external = local, external
-                for tier, first, end in found.parts:
-                    part = min(end, local + external) - max(first, local)
-                    if part > 0:
-                        source = tier.tier.source
-                        request.sources[source] = request.sources.get(source, 0) + part
+        while waiting and budget > 0 and len(self._running) < self._seats:
+            request = waiting[0]
+            if request.state != "loaded":
+                found = self._take_blocks(request)
+                if found is None:
+                    break
+                waiting.popleft()
+                loads = self.connector.load(found, request.external_space, request.stream, request.computed)
+                external = max(0, min(found.tokens, request.prompt + request.emitted - 1) - request.computed)
+                if external and self._load_fails(loads):
+                    external = 0
+                    if not self._recompute:
+                        self._leave(request)
+                        request.state = "failed"
+                        step.failed.append(request)
+                        continue
+                self._count_sources(request, found, external)
+                if loads and not self.connector.synchronous:
+                    self._start_load(request, loads)
+                    continue
+                load_s = sum(tier.tier.read_fixed_s + size / tier.bytes_s for tier, size in loads)
+                request.load_s += load_s
+                spent += load_s
+            else:
+                waiting.popleft()
+            self._land(request)
+            if not request.preemptions:
                 request.scheduled_s = self.now_s
                 request.queued_s = self.now_s - request.ready_s
             request.state = "prefilling"
             self._prefilling.append(request)
             self._running[request] = None
             step.admitted.append(request)
-            budget -= target - request.computed
+            budget -= request.prompt + request.emitted - request.computed
         return spent
+
+    @staticmethod
+    def _load_fails(loads: list[tuple[ExternalTier, int]]) -> bool:
+        """Counts the load at every tier that takes part."""
+        outcomes = [tier.fails() for tier, _ in loads]
+        return any(outcomes)
+
+    def _take_blocks(self, request: Request) -> Found | None:
+        """Hold what HBM has of the request and reserve the rest; what the external tiers have, or none without room."""
+        store = self.store
+        target = request.prompt + request.emitted
+        hit = store.match(request.hbm_space, request.stream, (target - 1) // self.block)
+        needed = -(-target // self.block) - hit
+        if store.available - hit < needed and (
+            store.available - store.idle_in(request.hbm_space, request.stream, hit) < needed
+        ):
+            return None
+        request.held = store.hold(request.hbm_space, request.stream, hit)
+        store.reserve(needed)
+        request.blocks = hit + needed
+        request.grown = request.blocks * self.block
+        request.computed = hit * self.block
+        return self.connector.lookup(request.external_space, request.stream, request.prompt)
+
+    def _count_sources(self, request: Request, found: Found, external: int) -> None:
+        """Note where the prompt comes from, at its first admission."""
+        request.coming = external
+        if request.preemptions:
+            return
+        local = request.computed
+        request.hbm, request.external = local, external
+        for tier, first, end in found.parts:
+            part = min(end, local + external) - max(first, local)
+            if part > 0:
+                source = tier.tier.source
+                request.sources[source] = request.sources.get(source, 0) + part
+
+    def _start_load(self, request: Request, loads: list[tuple[ExternalTier, int]]) -> None:
+        request.state = "loading"
+        request.load_s = self.now_s  # until it has ended
+        self._loading[request] = len(loads)
+        for tier, size in loads:
+            self._links[tier].add(self.now_s, size, request)
+
+    def _land(self, request: Request) -> None:
+        """What was loaded is in HBM now."""
+        if request.coming:
+            first = request.computed
+            request.computed += request.coming
+            request.coming = 0
+            self.store.fill(
+                request.held,
+                request.hbm_space,
+                request.stream,
+                first // self.block,
+                request.computed // self.block,
+            )
 
     def _prefill(self, step: Step, budget: int) -> float:
         """Spend the token budget on prefills; seconds of compute and of storing what was computed."""
@@ -323,8 +416,9 @@ class Engine:
     def _leap(self, decoders: int, kv: int) -> int:
         """Decode steps until a request ends, needs blocks, or one arrives."""
         steps = min(self._finishing[0][0], self._growing[0][0] if self._growing else 1 << 62) - self._steps
-        if self._arrivals and steps > 1:
-            wait = self._arrivals[0][0] - self.now_s
+        event = self._next_event_s() if steps > 1 else math.inf
+        if event < math.inf:
+            wait = event - self.now_s
             if self.cost.decode_run(decoders, kv, steps) > wait:
                 low, high = 1, steps  # the first number of steps after which the arrival is seen
                 while low < high:
@@ -396,7 +490,10 @@ class Engine:
         elif request in self._prefilling:
             self._prefilling.remove(request)
         self._running.pop(request, None)
+        self._loading.pop(request, None)
+        self._blocked = False
         request.emitted = emitted
+        request.coming = 0
         self.store.unreserve(request.blocks - sum(end - first for _, first, end in request.held))
         self.store.release(request.held)
         request.held = []

@@ -48,6 +48,7 @@ class Tier(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     evict: Literal["tail", "head"] = "tail"
     read_gb_s: float
     read_fixed_s: float = 0.0  # once for every request that loads from this tier
+    fail_every: int = 0  # each n-th load fails after its time was spent; 0: none does
     store_s_per_token: float = 0.0  # blocks the engine: copy out of HBM, Python, file creation
     write_gb_s: float | None = None  # rate at which written bytes drain; none: never the limit
     write_buffer_bytes: float = (
@@ -60,6 +61,10 @@ class Arm(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True)
     tiers: list[Tier] = []  # fastest first
     connector: Literal["sync", "async"] = "sync"  # sync: a load stops the whole engine (LMCacheConnectorV1)
     external_key: Literal["tag", "salt"] = "tag"  # what besides the tokens is in the external key
+    staging_bytes: float | None = (
+        None  # buffer, all ranks together, that must hold one load whole; a larger hit is cut
+    )
+    on_load_failure: Literal["recompute", "fail"] = "recompute"
 
 
 class Profile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):

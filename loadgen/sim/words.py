@@ -7,17 +7,26 @@ client sends it back.
 from __future__ import annotations
 
 import zlib
+from typing import Literal, NamedTuple
 
 from loadgen.errors import InputError
 from loadgen.sim.streams import Tokens
 from loadgen.tokens.base import Tokenizer
 
-_WORDS = (
+_WORDS = (  # noqa: SIM905 - 88 lines otherwise
     "the of and to in is for that on with as at by from it this are be not or was but have an will can all "
     "one which when there their more has new other some time out up use any them these two make like then "
     "first way over also after work such just most code test file line read write call list name type value "
     "data set get run add key item class return result error check build open close start end next last case"
 ).split()
+
+
+class Piece(NamedTuple):
+    """What one generated token adds to the answer."""
+
+    kind: Literal["think", "text", "tool"]
+    id: int
+    text: str
 
 
 class Speaker:
@@ -34,6 +43,22 @@ class Speaker:
     def seed(self, prompt: Tokens, seed: int | None) -> int:
         """Start of the answer to a prompt: of its length, its last tokens and the request's seed."""
         return zlib.crc32(prompt[-64:].tobytes(), (len(prompt) ^ (seed or 0)) & 0xFFFFFFFF)
+
+    def compose(self, seed: int, tokens: int, *, think: bool = False, tool: bool = False) -> list[Piece]:
+        """An answer of exactly `tokens` pieces: half of it thought if `think`, then a tool call if `tool`, else text.
+
+        A tool call's arguments are valid JSON whole; its first and last piece hold the braces too.
+        """
+        thought = tokens // 2 if think else 0
+        pieces = [Piece("think", *word) for word in self.say(seed ^ 1, thought)]
+        words = self.say(seed, tokens - thought)
+        if not tool:
+            return pieces + [Piece("text", *word) for word in words]
+        for at, (number, text) in enumerate(words):
+            opening = '{"input": "' if at == 0 else ""
+            closing = '"}' if at == len(words) - 1 else ""
+            pieces.append(Piece("tool", number, opening + text + closing))
+        return pieces
 
     def say(self, seed: int, tokens: int) -> list[tuple[int, str]]:
         """An answer of `tokens` tokens as (id, text); the first has no space in front."""

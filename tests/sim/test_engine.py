@@ -187,4 +187,6 @@ def test_the_answer_is_a_hit_when_it_comes_back(blog: Profile) -> None:
     assert play(engine, stream, 2_000).hbm == (1_000 + 300 - 1) // 16 * 16
     other = Stream()
     play(engine, other, 1_000, 300, full=Stream(other, 1_000))
-    assert play(engine, other, 2_000).hbm == 1_000 // 16 * 16, "the recorded answer differs from the generated one"
+    assert play(engine, other, 2_000).hbm == 1_000 // 16 * 16, (
+        "the recorded answer differs from the generated one"
+    )

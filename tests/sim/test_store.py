@@ -70,7 +70,11 @@ def test_hits_equal_those_of_a_pool_of_single_blocks(
 
 
 @settings(max_examples=200)
-@given(trees(), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 16), st.booleans()), max_size=40), st.integers(4, 40))
+@given(
+    trees(),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 16), st.booleans()), max_size=40),
+    st.integers(4, 40),
+)
 def test_a_store_never_overflows_and_gives_everything_back(
     streams: list[Stream], uses: list[tuple[int, int, bool]], capacity: int
 ) -> None:

@@ -10,11 +10,13 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import msgspec
 from aiohttp import web
 
 from loadgen.errors import InputError
-from loadgen.sim.http import chat, errors, tokenizing
-from loadgen.sim.http.service import Service, respond
+from loadgen.sim.http import chat, completions, errors, messages, responses, tokenizing
+from loadgen.sim.http.generation import respond
+from loadgen.sim.http.service import Service
 
 Handler = Callable[[Service, web.Request], Awaitable[web.StreamResponse]]
 _READ_BUFFER = 1 << 20  # a prompt of 560 KB arrives in few reads
@@ -45,6 +47,12 @@ def make_app(service: Service) -> web.Application:
         service.close()
 
     route("POST", "/v1/chat/completions", chat.handle)
+    route("POST", "/v1/completions", completions.handle)
+    route("POST", "/v1/responses", responses.handle)
+    route("POST", "/v1/messages", messages.handle)
+    route("POST", "/v1/messages/count_tokens", messages.count)
+    route("POST", "/reset_prefix_cache", _reset)
+    route("GET", "/server_info", _server_info)
     route("POST", "/tokenize", tokenizing.tokenize)
     route("POST", "/detokenize", tokenizing.detokenize)
     route("GET", "/v1/models", _models)
@@ -106,6 +114,19 @@ async def _version(_service: Service, _: web.Request) -> web.StreamResponse:
 
 async def _load(service: Service, _: web.Request) -> web.StreamResponse:
     return respond({"server_load": service.engine.running + service.engine.waiting})
+
+
+async def _reset(service: Service, request: web.Request) -> web.StreamResponse:
+    """200 in any case, as vLLM: the body says whether anything happened. LMCacheConnectorV1 has no reset at all."""
+    done = service.engine.store.clear()
+    if request.query.get("reset_external") == "true" and service.salted_outside:
+        for tier in service.engine.connector.tiers:
+            done = tier.store.clear() and done
+    return respond({"success": done})
+
+
+async def _server_info(service: Service, _: web.Request) -> web.StreamResponse:
+    return respond({"vllm_config": msgspec.to_builtins(service.profile), "loadgen_arm": service.arm})
 
 
 async def _metrics(service: Service, _: web.Request) -> web.StreamResponse:

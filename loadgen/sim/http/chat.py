@@ -10,26 +10,22 @@ import orjson
 from aiohttp import web
 
 from loadgen.sim.http import errors
-from loadgen.sim.http.service import Job, Service, Usage
+from loadgen.sim.http.generation import Format, Job, Usage
+from loadgen.sim.http.service import Service, check_sampling, job_options, whole_number
 from loadgen.sim.streams import Tokens
+from loadgen.sim.words import Piece
 
 FINGERPRINT = "vllm-0.33.0-loadgensim"
 
 
-def make_job(service: Service, body: dict[str, Any]) -> Job:
+def make(service: Service, body: dict[str, Any], ident: str | None) -> tuple[Job, Format, bool]:
     """Validate as vLLM does and render the prompt. Runs in a thread when the body is large."""
     messages = body.get("messages")
     if "messages" not in body:
         raise errors.missing("messages", len(body))
     if not isinstance(messages, list):
         raise errors.wrong_type("messages", "list_type", "a valid list", messages)
-    if body.get("stream_options") is not None and not body.get("stream"):
-        raise errors.bad_value("Stream options can only be defined when `stream=True`.", "stream_options")
-    temperature = body.get("temperature")
-    if isinstance(temperature, int | float) and temperature < 0:
-        raise errors.bad_value(
-            f"temperature must be non-negative, got {float(temperature)}.", "temperature", float(temperature)
-        )
+    check_sampling(body)
     service.check_model(body)
     if not messages:
         raise errors.ApiError(
@@ -42,46 +38,51 @@ def make_job(service: Service, body: dict[str, Any]) -> Job:
             raise errors.wrong_type(f"messages.{at}", "dict_type", "a valid dictionary with a role", message)
     tokens = service.prompts.chat(messages, body.get("tools"))
     name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
-    return Job(
+    template = body.get("chat_template_kwargs")
+    job = Job(
         tokens=tokens,
         max_tokens=service.room(len(tokens), whole_number(body, name, 1), name),
-        min_tokens=whole_number(body, "min_tokens", 0) or 0,
-        ignore_eos=bool(body.get("ignore_eos")),
-        seed=whole_number(body, "seed", None),
-        salt=body.get("cache_salt"),
-        transfer=body.get("kv_transfer_params") or {},
+        think=isinstance(template, dict) and bool(template.get("enable_thinking")),
+        tool=_tool(body, messages, service.auto_tools),
+        **job_options(body),
     )
+    return job, ChatFormat(service.profile.model, body, ident, job.tool), bool(body.get("stream"))
 
 
-def whole_number(body: dict[str, Any], name: str, least: int | None) -> int | None:
-    """An optional integer of the body."""
-    value = body.get(name)
-    if value is None:
+def _tool(body: dict[str, Any], messages: list[dict[str, Any]], auto: bool) -> str | None:
+    """Name of the function that the model calls, if it calls one."""
+    tools = body.get("tools") or []
+    choice = body.get("tool_choice") or ("auto" if tools else "none")
+    if isinstance(choice, dict):
+        return str((choice.get("function") or {}).get("name"))
+    if not tools or choice == "none" or (choice == "auto" and (not auto or messages[-1]["role"] == "tool")):
         return None
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise errors.wrong_type(name, "int_type", "a valid integer", value)
-    if least is not None and value < least:
-        raise errors.bad_value(f"{name} must be at least {least}, got {value}.", name, value)
-    return value
+    try:
+        return str(tools[0]["function"]["name"])
+    except (KeyError, TypeError, IndexError):
+        raise errors.wrong_type("tools.0", "dict_type", "a valid function tool", tools[0]) from None
 
 
 class ChatFormat:
     """Chunks and bodies of one chat completion."""
 
-    def __init__(self, service: Service, body: dict[str, Any], ident: str | None) -> None:
+    def __init__(self, model: str, body: dict[str, Any], ident: str | None, tool: str | None) -> None:
         options = body.get("stream_options") or {}
         self._with_usage = bool(options.get("include_usage"))
         self._every_usage = self._with_usage and bool(options.get("continuous_usage_stats"))
         self._with_ids = bool(body.get("return_token_ids"))
         self._id = f"chatcmpl-{ident or uuid.uuid4().hex[:16]}"
         self._created = int(time.time())
-        self._model = service.profile.model
+        self._tool = tool
+        self._call = f"chatcmpl-tool-{uuid.uuid4().hex[:16]}"
+        self._called = False
         head = {
             "id": self._id,
             "object": "chat.completion.chunk",
             "created": self._created,
-            "model": self._model,
+            "model": model,
         }
+        self._model = model
         self._head = b"data: " + orjson.dumps(head)[:-1]
 
     def start(self, prompt: Tokens) -> bytes:
@@ -89,18 +90,36 @@ class ChatFormat:
         return (
             self._head
             + b',"choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
-            + (self._running(Usage(len(prompt), 0, 0)) if self._every_usage else b"")
+            + (self._running(Usage(len(prompt), 0, 0, 0)) if self._every_usage else b"")
             + b',"prompt_token_ids":%b,"prompt_text":null}\n\n' % ids
         )
 
-    def token(self, text: str, number: int, reason: str | None, usage: Usage) -> bytes:
+    def token(self, piece: Piece, reason: str | None, usage: Usage) -> bytes:
+        before = b""
+        if piece.kind == "text":
+            delta = b'{"content":%b}' % orjson.dumps(piece.text)
+        elif piece.kind == "think":
+            delta = b'{"reasoning":%b}' % orjson.dumps(piece.text)
+        else:
+            if not self._called:
+                self._called = True
+                call = {"id": self._call, "type": "function", "index": 0, "function": {"name": self._tool}}
+                before = self._chunk(
+                    orjson.dumps({"content": None, "tool_calls": [call]}), b"null", b"null", None, usage
+                )
+            delta = orjson.dumps(
+                {"content": None, "tool_calls": [{"index": 0, "function": {"arguments": piece.text}}]}
+            )
         finish = b"null" if reason is None else b'"%b","stop_reason":null' % reason.encode()
-        ids = b"[%d]" % number if self._with_ids else b"null"
+        ids = b"[%d]" % piece.id if self._with_ids else b"null"
+        return before + self._chunk(delta, finish, ids, reason, usage)
+
+    def _chunk(self, delta: bytes, finish: bytes, ids: bytes, reason: str | None, usage: Usage) -> bytes:
         return (
-            b'%b,"choices":[{"index":0,"delta":{"content":%b},"logprobs":null,"finish_reason":%b,"token_ids":%b}]%b%b}\n\n'
+            b'%b,"choices":[{"index":0,"delta":%b,"logprobs":null,"finish_reason":%b,"token_ids":%b}]%b%b}\n\n'
             % (
                 self._head,
-                orjson.dumps(text),
+                delta,
                 finish,
                 ids,
                 self._running(usage) if self._every_usage else b"",
@@ -121,14 +140,18 @@ class ChatFormat:
             FINGERPRINT.encode(),
         )
 
-    def whole(self, prompt: Tokens, said: list[tuple[int, str]], reason: str, usage: Usage) -> dict[str, Any]:
-        message = {
-            "role": "assistant", "content": "".join(text for _, text in said), "refusal": None, "annotations": None,
-            "audio": None, "function_call": None, "reasoning": None,
+    def whole(self, prompt: Tokens, pieces: list[Piece], reason: str, usage: Usage) -> dict[str, Any]:
+        arguments = spell(pieces, "tool")
+        message: dict[str, Any] = {
+            "role": "assistant", "content": spell(pieces, "text"), "refusal": None, "annotations": None,
+            "audio": None, "function_call": None, "reasoning": spell(pieces, "think"),
         }  # fmt: skip
+        if arguments is not None:
+            function = {"name": self._tool, "arguments": arguments}
+            message["tool_calls"] = [{"id": self._call, "type": "function", "function": function}]
         choice = {
             "index": 0, "message": message, "logprobs": None, "finish_reason": reason, "stop_reason": None,
-            "token_ids": [number for number, _ in said] if self._with_ids else None, "routed_experts": None,
+            "token_ids": [piece.id for piece in pieces] if self._with_ids else None, "routed_experts": None,
         }  # fmt: skip
         details = {"cached_tokens": usage.cached, "created_cache_tokens": 0, "multimodal_tokens": None}
         return {
@@ -151,8 +174,12 @@ def _counts(usage: Usage) -> dict[str, int]:
     }
 
 
+def spell(pieces: list[Piece], kind: str) -> str | None:
+    """Text of all pieces of a kind; none when there is none."""
+    texts = [piece.text for piece in pieces if piece.kind == kind]
+    return "".join(texts) if texts else None
+
+
 async def handle(service: Service, request: web.Request) -> web.StreamResponse:
-    arrived_s = service.driver.now_s()
-    body, job = await service.read(request, lambda body: (body, make_job(service, body)))
-    form = ChatFormat(service, body, request.headers.get("x-request-id"))
-    return await service.answer(request, job, form, bool(body.get("stream")), arrived_s)
+    ident = request.headers.get("x-request-id")
+    return await service.generate(request, lambda body: make(service, body, ident))

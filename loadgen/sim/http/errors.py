@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 
 class ApiError(Exception):
     """Ends a request with a status and vLLM's error body."""
@@ -90,3 +92,24 @@ def no_room(limit: int, prompt: int, wanted: int) -> ApiError:
         "the input prompt or the number of requested output tokens."
     )
     return bad_value(message, "input_tokens", prompt)
+
+
+def refused(overloaded: bool, after_s: float) -> ApiError:
+    """What a gateway in front of a busy server says."""
+    error = (
+        ApiError(429, "RateLimitError", "Too many requests.")
+        if overloaded
+        else ApiError(503, "ServiceUnavailableError", "The server is overloaded.")
+    )
+    if overloaded:
+        error.headers["Retry-After"] = str(max(1, round(after_s)))
+    return error
+
+
+def engine_failed() -> ApiError:
+    return ApiError(500, "InternalServerError", "EngineCore encountered an issue.")
+
+
+def stream_error() -> bytes:
+    """The same inside a stream that began well."""
+    return b"data: " + orjson.dumps(engine_failed().body()) + b"\n\n"

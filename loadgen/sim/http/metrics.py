@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from loadgen.sim.connector import ExternalTier
 from loadgen.sim.driver import LATE_S
 from loadgen.sim.engine import Request, Step
 from loadgen.sim.profile import Profile
@@ -118,32 +121,57 @@ class Metrics:
         )
         self.lateness = Histogram(
             "loadgen_sim_delivery_error_seconds",
-            "Wall time from a step's deadline to its delivery.",
+            "Wall time from a token's deadline to its delivery; inside a step interpolated between the first and the last.",
             buckets=_LATE,
             registry=ours,
         )
+        self._read = Counter(
+            "loadgen_sim_tier_read_bytes", "Bytes loaded from an external tier.", ["tier"], registry=ours
+        )
+        self._written = Counter(
+            "loadgen_sim_tier_written_bytes", "Bytes stored in an external tier.", ["tier"], registry=ours
+        )
+        self._stored = Gauge(
+            "loadgen_sim_tier_tokens", "Tokens in an external tier.", ["tier"], registry=ours
+        )
+        self._told: dict[tuple[Counter, str], int] = {}
+        self._preempted = 0
         self.late_requests = Counter(
             "loadgen_sim_late_requests",
             "Requests whose own handling outlasted the modelled one.",
             registry=ours,
         )
-        self._server = [self.lateness, self.tokens, self.late_tokens]
+
+    def add_preemptions(self, total: int) -> None:
+        self.preemptions.inc(total - self._preempted)
+        self._preempted = total
+
+    def external(self, tiers: Sequence[ExternalTier]) -> None:
+        """Bring the counters of the external tiers up to date."""
+        for tier in tiers:
+            for family, total in ((self._read, tier.read_bytes), (self._written, tier.written_bytes)):
+                counter = family.labels(tier=tier.name)
+                counter.inc(total - self._told.get((family, tier.name), 0))
+                self._told[family, tier.name] = total
+            self._stored.labels(tier=tier.name).set(tier.store.used * tier.tier.chunk)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
 
     # -- events
 
-    def stepped(self, step: Step, late_s: float) -> None:
+    def stepped(self, step: Step, first_late_s: float, last_late_s: float) -> None:
         sent = len(step.prefilled) + len(step.decoders)
         if step.prompt_tokens or sent:
             self.iteration.observe(step.prompt_tokens + sent)
         if sent:
             self.tokens.inc(sent)
             self.generation.inc(sent)
-            self.lateness.observe(max(0.0, late_s))
-            if late_s > LATE_S:
-                self.late_tokens.inc(sent)
+            for at in range(sent):
+                late = first_late_s + (last_late_s - first_late_s) * (at + 1) / sent
+                self.lateness.observe(max(0.0, late))
+                if late > LATE_S:
+                    self.late_tokens.inc()
 
     def admitted(self, request: Request, tiered: bool) -> None:
         self.queries.inc(request.prompt)

@@ -7,7 +7,8 @@ from typing import Any
 from aiohttp import web
 
 from loadgen.sim.http import errors
-from loadgen.sim.http.service import Service, respond
+from loadgen.sim.http.generation import respond
+from loadgen.sim.http.service import Service
 
 
 def _tokenize(service: Service, body: dict[str, Any]) -> dict[str, Any]:
