@@ -17,6 +17,7 @@ from loadgen.errors import InputError
 from loadgen.paths import cache_dir
 
 _SCP = re.compile(r"^([\w.+-]+@)?[\w][\w.-]*:(?!/?/)")
+_REF_NAME = re.compile(r"^[\w./+-]+$")
 _FULL_ID = re.compile(r"^[0-9a-f]{40}([0-9a-f]{24})?$")
 
 
@@ -72,6 +73,8 @@ def _has(git: Any, repo: Any, commit: str, history: int) -> bool:
 
 
 def _fetch(git: Any, repo: Any, url: str, rev: str | None, history: int) -> str:
+    if rev is not None and not _REF_NAME.match(rev):
+        return _fetch_all(git, repo, url, rev)
     options = ("--no-tags", "--no-write-fetch-head", "--quiet", "--force", f"--depth={history + 1}")
     try:
         repo.git.fetch(*options, "--", url, f"{rev or 'HEAD'}:refs/loadgen/wanted")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,28 +83,40 @@ class GitSource:
         return found
 
     def _list(self) -> list[Entry]:
-        raw: bytes = self._repo.git.ls_tree(
-            "-r",
-            "-l",
-            "-z",
-            "--full-tree",
-            self.commit,
-            stdout_as_string=False,
-            strip_newline_in_stdout=False,
-        )
         found = []
-        for line in raw.split(b"\0")[:-1]:
-            meta, _, name = line.partition(b"\t")
-            mode, kind, key, size = meta.split()
+        for mode, kind, key, size, name in self._tree():
             if kind == b"commit":
                 self.skipped["submodule"] += 1
             elif mode == b"120000":
                 self.skipped["symbolic link"] += 1
-            elif not size.isdigit():  # git prints BAD for an object that is not there
+            elif size is None:
                 self.skipped["object missing (partial clone)"] += 1
             else:
-                found.append(Entry(name.decode("utf-8", "backslashreplace"), int(size), key.decode()))
+                found.append(Entry(name.decode("utf-8", "backslashreplace"), size, key.decode()))
         return sorted(found, key=lambda entry: entry.path)
+
+    def _tree(self) -> Iterator[tuple[bytes, bytes, bytes, int | None, bytes]]:
+        """(mode, kind, key, size, path) of everything in the tree; size is None for what is missing."""
+        listing = ("-r", "-z", "--full-tree", self.commit)
+        raw = {"stdout_as_string": False, "strip_newline_in_stdout": False}
+        try:
+            lines: bytes = self._repo.git.ls_tree("-l", *listing, **raw)
+        except self._git_error:  # git gives up at the first object that a partial clone lacks
+            lines = self._repo.git.ls_tree(*listing, **raw)
+        for line in lines.split(b"\0")[:-1]:
+            meta, _, name = line.partition(b"\t")
+            mode, kind, key, *size = meta.split()
+            if kind == b"commit":
+                yield mode, kind, key, None, name
+            else:
+                yield mode, kind, key, int(size[0]) if size else self._size(key.decode()), name
+
+    def _size(self, key: str) -> int | None:
+        try:
+            size: int = self._repo.git.get_object_header(key)[2]
+        except ValueError:
+            return None
+        return size
 
     def read(self, entry: Entry) -> bytes | None:
         return self.read_object(entry.key)

@@ -53,7 +53,9 @@ def test_groups_share_no_more_when_rendered(tmp_path, repository, layout, form):
             url, repository, tmp_path / "out", form=form, layout=layout, shared_tokens=4000, tenants=2
         )
     shared = built.contexts.contexts[0].extra["endpoint"]["max_common_prefix"]
-    assert 4000 <= shared < 4500  # this template writes the tools with more spaces than they were counted with
+    assert (
+        4000 <= shared < 4500
+    )  # this template writes the tools with more spaces than they were counted with
 
 
 def test_completions(tmp_path, repository):
