@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from loadgen.errors import InputError
+from loadgen.report.columns import Ints
 
 PATTERN = "client-*.jsonl"
 
@@ -57,6 +60,20 @@ class Client:
             max=max(row.max for row in rows),
             n=sum(row.n for row in rows),
         )
+
+    def lag_bound_ns(self, worker: str, mono_ns: Ints) -> npt.NDArray[np.float64]:
+        """How late the loop can have been at these moments, [N] wall nanoseconds: infinite where it was not watched.
+
+        A line tells the worst since the line before; a timer that was late across a line is told by the next one.
+        """
+        rows = self.rows.get(worker, [])
+        if not rows:
+            return np.full(mono_ns.shape, np.inf)
+        stamps = np.asarray([row.mono_ns for row in rows])
+        worst = np.asarray([row.loop_lag_us.max * 1000.0 for row in rows] + [0.0])
+        place = np.searchsorted(stamps, mono_ns)
+        bound = np.maximum(worst[place], worst[np.minimum(place + 1, len(rows))])
+        return np.where(place < len(rows), bound, np.inf)
 
     def saturated(self, share: float) -> list[str]:
         """Workers that used more than `share` of a core in at least two lines and a tenth of all."""

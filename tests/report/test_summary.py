@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from synthetic import OUTPUT, client_line, sweep
+from synthetic import MONO, OUTPUT, SECOND, client_line, sweep
 
 from loadgen.errors import InputError
 from loadgen.measure.run import Incident, Plan, read_run
@@ -167,11 +167,22 @@ def test_what_the_client_shows(make_run: MakeRun, client: list[dict[str, object]
 
 
 def test_coalesced_first_tokens_count_when_the_loop_was_late_enough_to_matter(make_run: MakeRun) -> None:
-    slow = [client_line(loop_lag_us={"p50": 1, "p99": 40_000, "max": 600_000, "n": 200})]
+    """TTFT is 22 s: a lag of 0.5 s at that moment is nothing, one of 3 s is not, and an unwatched loop is not trusted."""
+    late, end = MONO + 100 * SECOND, MONO + 10_000 * SECOND
     samples = edited(lambda s: setattr(s, "coalesced", True))
-    assert codes(make_run(samples, name="late", client=slow)) == ["coalesced_first_tokens"]
-    assert codes(make_run(samples, name="punctual")) == []
-    assert summarize(make_run(samples, name="again"))["client"]["coalesced"] == 20
+
+    def lines(lag_s: float) -> list[dict[str, object]]:
+        lag = {"p50": 1, "p99": 900, "max": lag_s * 1e6, "n": 200}
+        return [client_line(mono_ns=late, loop_lag_us=lag, final=False), client_line(mono_ns=end)]
+
+    assert codes(make_run(samples, name="late", client=lines(3.0))) == ["coalesced_first_tokens"]
+    assert codes(make_run(samples, name="punctual", client=lines(0.5))) == []
+    assert codes(make_run(samples, name="unwatched", client=[client_line(mono_ns=MONO)])) == [
+        "coalesced_first_tokens"
+    ]
+    detail = summarize(make_run(samples, name="again", client=lines(3.0)))["reasons"][0]["detail"]
+    assert detail == "4 of 20 turns, at worst by 3000.0 ms, 13.6 %."  # only those of the first 100 s
+    assert summarize(make_run(samples, name="more", client=lines(0.5)))["client"]["coalesced"] == 20
 
 
 @pytest.mark.parametrize(
