@@ -159,7 +159,7 @@ def test_an_endpoint_that_is_down_is_one_sentence(loadgen: Start, tmp_path: Path
     [
         (("--model", "nope"), "does not serve the model 'nope'; it serves mistral-medium-3.5-128b"),
         (("--context-tokens", "9000000"), "too little text|9,?000,?000"),
-        (("--corpus", "/no/such/repository"), "does not exist"),
+        (("--corpus", "/no/such/repository"), "no repository, folder or recipe called"),
         (("--trace", "/no/such/trace.jsonl"), "there is no trace /no/such/trace.jsonl"),
         (("-u", "3"), "-u 3 has no effect with --schedule sweep"),
         (("--tokenizer", "tiktoken:nope"), "nope"),
