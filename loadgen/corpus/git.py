@@ -99,23 +99,27 @@ class GitSource:
         """(mode, kind, key, size, path) of everything in the tree; size is None for what is missing."""
         listing = ("-r", "-z", "--full-tree", self.commit)
         raw = {"stdout_as_string": False, "strip_newline_in_stdout": False}
+        missing: set[str] = set()
         try:
             lines: bytes = self._repo.git.ls_tree("-l", *listing, **raw)
         except self._git_error:  # git gives up at the first object that a partial clone lacks
             lines = self._repo.git.ls_tree(*listing, **raw)
+            objects: str = self._repo.git.rev_list(
+                "--objects", "--missing=print", "--max-count=1", self.commit
+            )
+            missing = {line[1:] for line in objects.splitlines() if line.startswith("?")}
         for line in lines.split(b"\0")[:-1]:
             meta, _, name = line.partition(b"\t")
-            mode, kind, key, *size = meta.split()
-            if kind == b"commit":
-                yield mode, kind, key, None, name
-            else:
-                yield mode, kind, key, int(size[0]) if size else self._size(key.decode()), name
+            mode, kind, key, *sizes = meta.split()
+            size = None
+            if kind == b"blob":
+                size = int(sizes[0]) if sizes else self._size(key.decode(), missing)
+            yield mode, kind, key, size, name
 
-    def _size(self, key: str) -> int | None:
-        try:
-            size: int = self._repo.git.get_object_header(key)[2]
-        except ValueError:
+    def _size(self, key: str, missing: set[str]) -> int | None:
+        if key in missing:
             return None
+        size: int = self._repo.git.get_object_header(key)[2]
         return size
 
     def read(self, entry: Entry) -> bytes | None:
@@ -126,7 +130,11 @@ class GitSource:
         with self._lock:  # one cat-file process answers one question after another
             try:
                 data: bytes = self._repo.git.get_object_data(key)[3]
-            except ValueError:
+            except (
+                ValueError,
+                OSError,
+            ):  # cat-file ends when an object is missing: the next question starts another
+                self._repo.git.clear_cache()
                 return None
         return data
 
