@@ -12,7 +12,7 @@ from loadgen.errors import LoadgenError
 
 _TIER_COUNTERS = ("compute_tokens", "hbm_tokens", "external_tokens")
 _SPLIT_COUNTERS = ("queue_s", "prefill_s", "ttft_n")
-_LOOKS = 6
+_LOOKS, _GAP_S = 6, 0.02
 
 
 def examine(patient: Patient) -> Iterator[Finding]:
@@ -131,7 +131,7 @@ def _replicas(patient: Patient) -> Finding:
         if last is not None and any(page.counters.get(k, v) < v for k, v in last.items()):
             falls += 1
         last = page.counters
-        time.sleep(0.02)
+        time.sleep(_GAP_S)
     if len(lives) > 1 or falls:
         return Finding(
             check="one replica",

@@ -17,6 +17,7 @@ from loadgen.replay.wire import stamps
 
 _CONNECTS = 9
 _NAPS = 200
+_DATES, _DATE_GAP_S = 5, 0.21
 _NAP_S = 0.001
 _LATE_LIMIT_S = 0.005
 
@@ -49,7 +50,7 @@ def _round_trip(patient: Patient) -> Finding:
 def _wall_clocks(patient: Patient) -> Finding:
     """Bounds on the server's wall clock from its Date header (whole seconds, and up to a second old)."""
     low, high = -float("inf"), float("inf")
-    for _ in range(5):
+    for _ in range(_DATES):
         before = time.time()
         try:
             _, headers, _ = patient.api.request("GET", "/v1/models")
@@ -62,7 +63,7 @@ def _wall_clocks(patient: Patient) -> Finding:
             break
         # The true time there was in [date, date + 2) at some instant of [before, after].
         low, high = max(low, date - after), min(high, date + 2 - before)
-        time.sleep(0.21)
+        time.sleep(_DATE_GAP_S)
     if low > high or low == -float("inf"):
         return Finding(
             check="wall clocks", status=Status.SKIP, seen="the server sends no Date that can be used"
