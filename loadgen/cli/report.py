@@ -6,21 +6,34 @@ import argparse
 import json
 from pathlib import Path
 
+from loadgen.errors import InputError
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run",
         type=Path,
-        nargs="+",
+        nargs="*",
         metavar="RUN",
         help="run folder or folder of runs; several are put side by side",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the summaries as JSON instead of the table")
     form.add_argument("--markdown", action="store_true", help="print Markdown instead of the table")
+    form.add_argument(
+        "--schema", choices=["sample", "summary"], help="print the JSON Schema of a sample or of summary.json"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.schema:
+        from loadgen.report.schema import shipped
+
+        print(shipped(args.schema), end="")
+        return 0
+    if not args.run:
+        raise InputError("name a run folder: loadgen report RUN")
+
     from rich.console import Console
 
     from loadgen.report import markdown
