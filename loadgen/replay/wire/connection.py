@@ -17,6 +17,7 @@ from gevent import get_hub
 from gevent.hub import Waiter
 
 from loadgen.measure.sample import ErrorClass
+from loadgen.replay.wire import stamps
 from loadgen.replay.wire.addresses import Address, forget, resolve
 from loadgen.replay.wire.channel import Channel, TlsChannel, Upload
 from loadgen.replay.wire.decoder import ResponseDecoder
@@ -58,6 +59,8 @@ class Connection:
         self._tls_context = tls_context
         self._connect_timeout_ns = int(connect_timeout_s * 1e9)
         self._kernel_stamps = kernel_stamps
+        if kernel_stamps:
+            stamps.keep_awake()
         self._loop: Any = get_hub().loop
         self._channel: Channel | None = None
         self._reader: Any = None

@@ -18,10 +18,29 @@ _TIMESPEC = struct.Struct("@ll")
 _BRACKET_NS = 20_000  # a wider one was interrupted between its two readings
 
 
+_awake: list[socket.socket] = []
+
+
+def keep_awake() -> None:
+    """Make the kernel stamp from now on, for as long as this process lives.
+
+    It stamps arrivals only while some socket asks for it, and begins a moment after the first one did: of answers
+    that came at once on a machine's only such socket, half had no stamp (measured: 141 to 199 of 300; none with this).
+    """
+    if not _awake and sys.platform == "linux":
+        idle = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        _awake.append(idle)
+        try:
+            idle.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        except OSError:
+            pass
+
+
 def enable(sock: Any) -> bool:
     """Ask the kernel to stamp what this socket receives; False where it cannot."""
     if sys.platform != "linux":
         return False
+    keep_awake()
     try:
         sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     except OSError:

@@ -71,7 +71,7 @@ FAULTS: list[tuple[str, list[Any], ErrorClass, str]] = [
     ("no [DONE]", [HEAD, *TOKENS, chunk(finish()), chunk(usage(2)), LAST_CHUNK], ErrorClass.TRUNCATED, "without [DONE]"),
     ("no finish", [HEAD, *TOKENS, chunk(usage(2)), chunk(DONE), LAST_CHUNK], ErrorClass.TRUNCATED, "without a finish reason"),
     ("no usage", [HEAD, *TOKENS, chunk(finish()), chunk(DONE), LAST_CHUNK], ErrorClass.TRUNCATED, "without the usage"),
-    ("half an event", [HEAD, *TOKENS, chunk(b'data: {"cho'), chunk(b""), LAST_CHUNK], ErrorClass.TRUNCATED, "its last event"),
+    ("half an event", [HEAD, *TOKENS, chunk(b'data: {"cho'), chunk(b""), LAST_CHUNK], ErrorClass.TRUNCATED, "inside an event"),
     ("error event at once", [HEAD, chunk(event({"error": {"message": "boom", "type": "Internal"}})), tail()], ErrorClass.STREAM_ERROR, "Internal: boom"),
     ("error event in mid-stream", [HEAD, *TOKENS, chunk(event({"error": {"message": "engine died"}})), tail()], ErrorClass.STREAM_ERROR, "engine died"),
     ("JSON instead of a stream", [plain("200 OK", b'{"error":{"message":"no"}}', "content-type: application/json")], ErrorClass.MALFORMED, "asked for a stream"),
