@@ -46,7 +46,11 @@ def sentence(error: Any) -> str:
 
 def is_repository(path: Path) -> bool:
     """Whether `path` itself is a work tree's top, a linked worktree, or a bare repository."""
-    return (path / ".git").exists() or ((path / "HEAD").is_file() and (path / "objects").is_dir())
+    return (path / ".git").exists() or _is_bare(path)
+
+
+def _is_bare(path: Path) -> bool:
+    return (path / "HEAD").is_file() and (path / "objects").is_dir()
 
 
 class GitSource:
@@ -60,6 +64,8 @@ class GitSource:
         except (module.InvalidGitRepositoryError, module.NoSuchPathError):
             raise InputError(f"{path} is not a git repository") from None
         self._repo.git.update_environment(**_OFFLINE)
+        if _is_bare(path):  # a copy may lack the `config` file by which git and GitPython know it for one
+            self._repo.git.update_environment(GIT_DIR=str(path.resolve()))
         self._git_error = module.GitCommandError
         self._lock = threading.Lock()
         self.skipped: Counter[str] = Counter()
@@ -90,7 +96,7 @@ class GitSource:
             elif mode == b"120000":
                 self.skipped["symbolic link"] += 1
             elif size is None:
-                self.skipped["object missing (partial clone)"] += 1
+                self.skipped["object missing"] += 1
             else:
                 found.append(Entry(name.decode("utf-8", "backslashreplace"), size, key.decode()))
         return sorted(found, key=lambda entry: entry.path)
@@ -113,7 +119,8 @@ class GitSource:
             mode, kind, key, *sizes = meta.split()
             size = None
             if kind == b"blob":
-                size = int(sizes[0]) if sizes else self._size(key.decode(), missing)
+                # In a damaged or cut repository git prints BAD for the size of what is not there.
+                size = _number(sizes[0]) if sizes else self._size(key.decode(), missing)
             yield mode, kind, key, size, name
 
     def _size(self, key: str, missing: set[str]) -> int | None:
@@ -170,7 +177,7 @@ class GitSource:
                 max_chunk_size=1 << 20,
             )
         except self._git_error:
-            self.skipped["commit with missing objects (partial clone)"] += 1
+            self.skipped["commit with missing objects"] += 1
             return None
         if b"\0" in data or len(data) > _MAX_CHANGE:
             return None
@@ -178,3 +185,7 @@ class GitSource:
 
     def close(self) -> None:
         self._repo.close()
+
+
+def _number(digits: bytes) -> int | None:
+    return int(digits) if digits.isdigit() else None

@@ -128,7 +128,7 @@ class Library:
 
     def _clean(self, path: str, data: bytes | None) -> tuple[str | None, str, Counter[str], int]:
         if data is None:
-            return None, "object missing (partial clone)", Counter(), 0
+            return None, "object missing", Counter(), 0
         reason = self._rules.by_content(path, data)
         if reason is not None:
             return None, reason, Counter(), 0

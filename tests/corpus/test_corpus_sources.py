@@ -163,6 +163,8 @@ def test_bare_worktree_and_subfolder(tmp_path, repository, git):
     try:
         everything = read_all(library(repository))
         assert read_all(library(tmp_path / "bare.git")) == everything
+        (tmp_path / "bare.git" / "config").unlink()  # as copies made by other tools have it
+        assert read_all(library((tmp_path / "bare.git").rename(tmp_path / "copy"))) == everything
         assert open_source(resolve(str(tmp_path / "tree"))).commit == git(repository, "rev-parse", "v1")
         inside = read_all(library(repository / "core"))
         assert inside == {
@@ -248,10 +250,10 @@ def test_missing_objects_are_counted(tmp_path, repository, git):
         repository, "clone", "-q", "--filter=blob:none", "--no-checkout", f"file://{repository}", str(partial)
     )
     source = GitSource(partial)
-    assert source.skipped["object missing (partial clone)"] == 40
+    assert source.skipped["object missing"] == 40
     assert source.entries == []
     assert source.change(source.commit) is None
-    assert source.skipped["commit with missing objects (partial clone)"] == 1
+    assert source.skipped["commit with missing objects"] == 1
 
 
 def test_no_git_installed(repository, tmp_path):
