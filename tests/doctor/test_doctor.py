@@ -111,7 +111,13 @@ def test_a_connector_whose_keys_hold_the_salt_is_seen_once_hbm_is_empty() -> Non
     found, said = controls(Behaviour(tier="salt", reset=True))
     assert (found.alive, found.salt_keeps_tier) == (True, False)
     assert "full recompute" in said["tier"].seen
-    assert said["skip_save"].status is Status.SKIP
+    assert found.skip_save is True
+
+
+def test_skip_save_is_tried_behind_an_emptied_hbm_too() -> None:
+    found, said = controls(Behaviour(tier="salt", reset=True, honours_skip_save=False))
+    assert found.skip_save is False
+    assert "external" in said["skip_save"].seen
 
 
 def test_without_a_way_to_empty_hbm_nothing_is_claimed() -> None:

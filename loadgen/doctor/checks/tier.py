@@ -180,9 +180,7 @@ def _behind_hbm(
     patient: Patient, prompt: str, first_salt: str, cold: Shot, found: Controls
 ) -> Iterator[Finding]:
     """A new salt recomputes: either there is no tier, or its keys hold the salt. Empty HBM and use the old salt."""
-    emptied, how = reset(patient.api)
-    if not emptied and patient.evict:
-        emptied, how = _fill(patient)
+    emptied, how = _empty(patient)
     if not emptied:
         yield Finding(
             check="tier",
@@ -219,6 +217,12 @@ def _behind_hbm(
         behind,
         f"after HBM was emptied ({how}); a new cache_salt is a full recompute, the connector's keys hold it",
     )
+
+
+def _empty(patient: Patient) -> tuple[bool, str]:
+    """Empty HBM: by the server's own reset, else by filling it where that is allowed."""
+    emptied, how = reset(patient.api)
+    return _fill(patient) if not emptied and patient.evict else (emptied, how)
 
 
 def _fill(patient: Patient) -> tuple[bool, str]:
@@ -261,16 +265,12 @@ def _skip_save(patient: Patient, found: Controls) -> Iterator[Finding]:
     if first.asked.error is not None:
         yield Finding(check="skip_save", status=Status.SKIP, seen=first.asked.error)
         return
-    if not found.salt_keeps_tier:
-        yield Finding(
-            check="skip_save",
-            status=Status.SKIP,
-            seen="cannot be looked for: a new salt does not reach the tier here",
-            meaning="The write tax is then the difference to an arm without offload, not to skip_save.",
-        )
-        return
     quiet(patient, _WAITS_S[1])
-    again = shoot(patient, prompt, {"cache_salt": salt()})
+    if found.salt_keeps_tier:
+        again = shoot(patient, prompt, {"cache_salt": salt()})
+    else:
+        _empty(patient)
+        again = shoot(patient, prompt, {"cache_salt": mine})
     found.skip_save = again.cold
     yield Finding(
         check="skip_save",
