@@ -19,7 +19,7 @@ class Driver:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "wire_driver.py")],
+            [sys.executable, "-m", "gevent.monkey", str(HERE / "wire_driver.py")],
             env=os.environ | {"PYTHONPATH": str(HERE.parents[2])},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

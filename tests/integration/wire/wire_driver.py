@@ -3,7 +3,8 @@
 A command is {"url", "rounds": [[turn, …], …]}: the turns of a round run at the same time, rounds one after
 another. A turn is {"script", "connection", "api", "collect", "bytes", "timeouts", "abort_after_s",
 "kill_after_s", "headers"}, or {"sleep_s", "spin_s"}: no request, and a loop that is busy after a while.
-Connections of one name are kept within a command.
+Connections of one name are kept within a command. It is run by `python -m gevent.monkey`, which patches as Locust does:
+the SDK needs that, and our own client must not mind.
 """
 
 from __future__ import annotations
@@ -26,22 +27,32 @@ from loadgen.replay.wire.target import Target
 
 def run(command: dict[str, Any]) -> list[dict[str, Any]]:
     context = ssl.create_default_context(cafile=command["ca"]) if command.get("ca") else None
-    connections: dict[str, Connection] = {}
+    connections: dict[str, Any] = {}
     results: list[dict[str, Any]] = []
 
-    def connection(turn: dict[str, Any]) -> Connection:
+    def connection(turn: dict[str, Any]) -> Any:
         name = turn.get("connection") or f"own-{len(connections)}"
         if name not in connections:
-            connections[name] = Connection(
-                Target.parse(turn.get("url", command["url"])),
-                headers=[tuple(pair) for pair in command.get("headers", ())],
-                tls_context=context,
-                connect_timeout_s=command.get("connect_timeout_s", 5.0),
-                kernel_stamps=command.get("kernel_stamps", True),
-            )
+            target = Target.parse(turn.get("url", command["url"]))
+            headers = [tuple(pair) for pair in command.get("headers", ())]
+            limit = command.get("connect_timeout_s", 5.0)
+            if command.get("client") == "openai":
+                from loadgen.replay.wire.openai_client import OpenAIConnection
+
+                connections[name] = OpenAIConnection(
+                    target, headers=headers, tls_context=context, connect_timeout_s=limit
+                )
+            else:
+                connections[name] = Connection(
+                    target,
+                    headers=headers,
+                    tls_context=context,
+                    connect_timeout_s=limit,
+                    kernel_stamps=command.get("kernel_stamps", True),
+                )
         return connections[name]
 
-    def play(turn: dict[str, Any], use: Connection) -> dict[str, Any]:
+    def play(turn: dict[str, Any], use: Any) -> dict[str, Any]:
         if "sleep_s" in turn or "spin_s" in turn:
             gevent.sleep(turn.get("sleep_s", 0.0))
             end = time.monotonic() + turn.get("spin_s", 0.0)
