@@ -29,6 +29,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     synth.add_argument("--seed", type=int, default=0, help="seed of the texts of later turns (default: 0)")
     synth.set_defaults(do=_synth)
 
+    importer = actions.add_parser("import", help="make a trace from foreign logs; the format is detected")
+    importer.add_argument(
+        "paths", type=Path, nargs="+", metavar="PATH", help="files or folders of one format"
+    )
+    importer.add_argument(
+        "-o", "--out", type=Path, required=True, help="trace to write (.jsonl, .jsonl.zst, .jsonl.gz)"
+    )
+    importer.add_argument(
+        "--format", dest="format_name", metavar="NAME", help="format of the files (see docs/traces.md)"
+    )
+    importer.add_argument("--name", help="name of the trace (default: from the first path)")
+    importer.add_argument("--json", action="store_true", help="print one JSON object")
+    importer.set_defaults(do=_import)
+
     show = actions.add_parser("show", help="print what is in a trace")
     show.add_argument("trace", type=Path)
     show.add_argument("--json", action="store_true", help="print one JSON object (keys: docs/traces.md)")
@@ -65,6 +79,40 @@ def _synth(args: argparse.Namespace) -> int:
         tokenizer=tokenizer,
     )
     print(f"wrote {out}")
+    return EXIT_OK
+
+
+def _import(args: argparse.Namespace) -> int:
+    from loadgen.trace.importing import import_trace
+
+    done = import_trace(args.paths, args.out, format_name=args.format_name, name=args.name)
+    if args.json:
+        report = {
+            "skipped": dict(done.report.skipped),
+            "notes": dict(done.report.notes),
+            "first": done.report.first,
+        }
+        json.dump(
+            {
+                "path": str(done.path),
+                "format": done.format.name,
+                "files": done.files,
+                **done.counts,
+                **report,
+            },
+            sys.stdout,
+        )
+        print()
+        return EXIT_OK
+    print(
+        f"wrote {done.path}: {done.counts['sessions']:,} sessions ({done.counts['sub_agents']:,} sub-agents), "
+        f"{done.counts['turns']:,} turns from {done.files:,} {done.format.name} files"
+    )
+    print(f"fidelity {done.format.fidelity}; not known from this source: {done.format.lost}")
+    for title, reasons in (("skipped", done.report.skipped), ("note", done.report.notes)):
+        for reason, count in reasons.most_common():
+            first = done.report.first.get(reason)
+            print(f"{title}: {count:,} × {reason}" + (f" (first: {first})" if first else ""))
     return EXIT_OK
 
 

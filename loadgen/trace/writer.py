@@ -29,12 +29,13 @@ class TraceWriter:
 
     Default: lines go to a temporary file beside `path`; on success the sessions are put one after the other,
     the file is compressed if it is called `.gz` or `.zst`, and appears by rename. On an exception nothing is left.
+    `header` may be changed until then. `rebase`: session starts are moved so that the earliest is 0.
     `live=True`: lines are appended to `path` and flushed one by one, as they come; a killed recording keeps them.
 
     Raises InputError when a record breaks a rule of the format (`loadgen.trace.check`) or the disk refuses.
     """
 
-    def __init__(self, path: str | Path, header: Header, *, live: bool = False) -> None:
+    def __init__(self, path: str | Path, header: Header, *, live: bool = False, rebase: bool = False) -> None:
         self.path = Path(path)
         self.header = header
         self._live = live
@@ -42,8 +43,8 @@ class TraceWriter:
         self._blobs: set[str] = set()
         self._ranges: dict[str, array[int]] = {}
         self._blob_ranges = array("Q")
-        self._last = ""  # session of the last line
-        self._interleaved = False
+        self._earliest: float | None = None
+        self._rebase = rebase
         self._size = 0
         if live and self.path.suffix in (".gz", ".zst"):
             raise InputError(f"{self.path}: a live recording is not compressed; name it .jsonl")
@@ -62,8 +63,10 @@ class TraceWriter:
                 self._file = os.fdopen(handle, "w+b", buffering=1 << 20)
         except OSError as error:
             raise InputError(f"{self.path} cannot be written: {error.strerror or error}") from None
-        if self._size == 0:
+        if self._live and self._size == 0:
             self._put(self.header)
+        elif not self._live:
+            self._check(self.header)
         return self
 
     def _open_live(self) -> BinaryIO:
@@ -109,6 +112,7 @@ class TraceWriter:
         return f"sha256:{sha256}"
 
     def session(self, session: Session) -> None:
+        self._earliest = session.start_s if self._earliest is None else min(self._earliest, session.start_s)
         self._put(session, session.id)
 
     def turn(self, turn: Turn) -> None:
@@ -120,10 +124,7 @@ class TraceWriter:
     def _put(self, record: Record, session: str | None = None) -> None:
         if self._file is None:
             raise RuntimeError("TraceWriter is used outside of its `with`")
-        try:
-            self._checker.add(record)
-        except TraceProblem as problem:
-            raise InputError(f"{self.path}: {problem}") from None
+        self._check(record)
         line = _ENCODER.encode(record) + b"\n"
         try:
             self._file.write(line)
@@ -133,13 +134,16 @@ class TraceWriter:
             self._note(session, len(line))
         self._size += len(line)
 
+    def _check(self, record: Record) -> None:
+        try:
+            self._checker.add(record)
+        except TraceProblem as problem:
+            raise InputError(f"{self.path}: {problem}") from None
+
     def _note(self, session: str | None, length: int) -> None:
         if session is None:
             ranges = self._blob_ranges
         else:
-            if session != self._last and session in self._ranges:
-                self._interleaved = True
-            self._last = session
             ranges = self._ranges.setdefault(session, array("Q"))
         if ranges and ranges[-1] == self._size:
             ranges[-1] += length
@@ -171,21 +175,22 @@ class TraceWriter:
         except TraceProblem as problem:
             raise InputError(f"{self.path}: {problem}") from None
         file.flush()
-        if not self._interleaved and self.path.suffix not in (".gz", ".zst"):
-            os.chmod(self._part, 0o644)
-            os.replace(self._part, self.path)
-            return
         second = self._part.with_suffix(".sorted")
+        shift = (self._earliest or 0.0) if self._rebase else 0.0
         try:
             with _packed(second, self.path.suffix) as out:
-                for ranges in (
-                    (self._blob_ranges, *self._ranges.values())
-                    if self._interleaved
-                    else (array("Q", (0, self._size)),)
-                ):
-                    for i in range(0, len(ranges), 2):
-                        file.seek(ranges[i])
-                        _copy(file, out, ranges[i + 1] - ranges[i])
+                out.write(_ENCODER.encode(self.header) + b"\n")
+                _copy(file, out, self._blob_ranges)
+                for ranges in self._ranges.values():
+                    if shift:
+                        file.seek(ranges[0])
+                        line = file.readline()
+                        session = decode_record(line)
+                        assert isinstance(session, Session)
+                        session.start_s -= shift
+                        out.write(_ENCODER.encode(session) + b"\n")
+                        ranges[0] += len(line)
+                    _copy(file, out, ranges)
             os.chmod(second, 0o644)
             os.replace(second, self.path)
         finally:
@@ -200,8 +205,11 @@ def _packed(path: Path, suffix: str) -> Any:
     return path.open("wb")
 
 
-def _copy(source: BinaryIO, target: Any, length: int) -> None:
-    while length > 0:
-        chunk = source.read(min(length, 1 << 20))
-        target.write(chunk)
-        length -= len(chunk)
+def _copy(source: BinaryIO, target: Any, ranges: array[int]) -> None:
+    for i in range(0, len(ranges), 2):
+        source.seek(ranges[i])
+        length = ranges[i + 1] - ranges[i]
+        while length > 0:
+            chunk = source.read(min(length, 1 << 20))
+            target.write(chunk)
+            length -= len(chunk)
