@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import time
@@ -150,7 +151,7 @@ async def serve(service: Service, host: str, port: int, ready: Callable[[str], N
     except OSError as error:
         await runner.cleanup()
         raise InputError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another --port (0 takes a free one)"
+            f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; choose another --port (0 takes a free one)"
         ) from None
     try:
         await web.SockSite(runner, listener, shutdown_timeout=0.5).start()

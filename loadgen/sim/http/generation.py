@@ -159,9 +159,8 @@ class Generation:
         if not self._stream:
             return
         last = self._sent == request.output
-        data = self._form.token(piece, self._reason if last else None, self._usage())
-        if at == 0:
-            data = self._form.start(self._prompt) + data
+        data = self._form.start(self._prompt) if at == 0 else b""
+        data += self._form.token(piece, self._reason if last else None, self._usage())
         if last:
             data += self._form.end(self._usage())
         if self._fault is None:

@@ -136,7 +136,7 @@ class MessagesFormat:
             content.append(self._block(spell(pieces, kind) or ""))
         return {
             "id": self._id, "type": "message", "role": "assistant", "content": content, "model": self._model,
-            "stop_reason": _REASONS[reason], "stop_sequence": None, "usage": _counts(usage),
+            "stop_reason": _REASONS[reason], "usage": _counts(usage),
         }  # fmt: skip
 
     def _block(self, text: str) -> dict[str, Any]:

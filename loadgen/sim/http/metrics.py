@@ -192,7 +192,7 @@ class Metrics:
         self.ttft.observe(request.first_token_s - arrived_s)
 
     def finished(self, request: Request, arrived_s: float, reason: str) -> None:
-        self.success[reason].inc()
+        self.success["stop" if reason == "tool_calls" else reason].inc()
         self.prompt_sizes.observe(request.prompt)
         self.answer_sizes.observe(request.emitted)
         self.computed.observe(request.prompt - request.cached)
