@@ -1,4 +1,6 @@
-"""Contexts that were built before: `contexts/<content hash>` in the user's cache, found by what they were built from.
+"""Contexts that were built before: `contexts/<content hash>-<key>` in the user's cache, found by what they were built from.
+
+Two commits can give the same texts and so the same content hash; their records differ, hence the key in the name.
 
 Two builders at once do no harm: each builds in a folder of its own, the first to finish names it, and the other takes
 that one, whose bytes are the same.
@@ -28,16 +30,16 @@ def key(*inputs: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(inputs, order="sorted")).hexdigest()[:32]
 
 
-def place(content_hash: str) -> Path:
-    """Where contexts with this content hash are kept."""
-    return cache_dir("contexts") / content_hash[:32]
+def place(content_hash: str, name: str) -> Path:
+    """Where contexts with this content hash that were built under the key `name` are kept."""
+    return cache_dir("contexts") / f"{content_hash[:32]}-{name[:8]}"
 
 
 def find(name: str) -> Path | None:
     """The folder that was kept under the key `name`, if it is whole: each text has the digest that the manifest says."""
     pointer = cache_dir("contexts", _KEYS) / name
     try:
-        folder = place(pointer.read_text().strip())
+        folder = place(pointer.read_text().strip(), name)
         contexts = load_set(folder).contexts
         for context in contexts:
             with (folder / context.file).open("rb") as file:
@@ -52,7 +54,7 @@ def keep(name: str, folder: Path, content_hash: str) -> Path:
     """Move the finished `folder` into the cache under the key `name`; returns where it is."""
     for path in folder.iterdir():
         path.chmod(0o444)  # what is handed out may be a second name of the same file
-    final = place(content_hash)
+    final = place(content_hash, name)
     if final.is_dir() and not (final / MANIFEST).is_file():
         shutil.rmtree(final)
     try:

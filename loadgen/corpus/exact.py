@@ -94,7 +94,8 @@ class Filler:
                 break
         block = len(taken)
         ids = self.tokenizer.encode("".join(piece.text for piece in taken))
-        total, head = len(ids), ids[: self.front]
+        total = whole = len(ids)
+        head = ids[: self.front]
         self._ratio = total / max(chars, 1)
         del ids
         while total < tokens:
@@ -117,7 +118,12 @@ class Filler:
             raise InputError(
                 f"{self.tokenizer.name} merges tokens across pieces, so its counts do not add up here"
             )
-        return Filled("".join(parts) + last_part, head[:tokens], [piece.source for piece in taken])
+        text = "".join(parts) + last_part
+        if (
+            min(whole, total - last) < self.front
+        ):  # the first ids are not all from that one call, or reach the cut
+            head = self.tokenizer.encode(text)[: self.front]
+        return Filled(text, head, [piece.source for piece in taken])
 
     def _end(self, parts: list[str], text: str, tokens: int, end: str) -> str:
         """The beginning of `text` with exactly `tokens` tokens; takes pieces off `parts` where no cut of `text` gives that."""

@@ -1,0 +1,153 @@
+import json
+import tomllib
+
+import msgspec
+import pytest
+
+from loadgen import paths
+from loadgen.cli import main
+from loadgen.corpus import starter
+from loadgen.corpus.context import load_set
+from loadgen.corpus.recipe import Recipe, load, resolve
+
+SHIPPED = sorted(path.stem for path in paths.data_dir("corpora").glob("*.toml"))
+
+
+def test_build_for_people(tmp_path, repository, capsys):
+    assert (
+        main(["corpus", "build", str(repository), "-n", "2", "--tokens", "700", "-o", str(tmp_path / "out")])
+        == 0
+    )
+    printed = capsys.readouterr().out
+    assert "2 contexts of exactly 700 tekken tokens, layout distinct" in printed
+    assert "of 40 files" in printed
+    assert load_set(tmp_path / "out").tokens == 700
+
+
+def test_build_for_machines(tmp_path, repository, capsys):
+    arguments = [
+        "corpus",
+        "build",
+        str(repository),
+        "-n",
+        "2",
+        "--tokens",
+        "700",
+        "--json",
+        "--layout",
+        "rotated",
+        "--seed",
+        "3",
+    ]
+    assert main(arguments) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["layout"] == "rotated"
+    assert found["contexts"] == 2
+    assert load_set(paths.Path(found["folder"])).content_hash == found["content_hash"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["/nothing/here"], "no repository, folder or recipe called"),
+        (["REPO", "-n", "0"], "at least one context"),
+        (["REPO", "--processes", "0"], "at least one core"),
+        (["REPO", "--tokens", "99999999"], "too little text|holds"),
+        (["REPO", "--rev", "nope"], "no revision 'nope'"),
+        (["REPO", "--tokenizer", "bert"], "no tokenizer is called 'bert'"),
+        (["REPO", "--tokenizer", "server"], "needs --host"),
+        (["REPO", "--model", "m"], "only with --host"),
+        (["REPO", "--host", "http://127.0.0.1:9"], "cannot be reached"),
+        (["REPO", "--tokens", "100", "-o", "/proc/nothing/out"], "cannot be written"),
+        (["ext::sh -c true"], "https, ssh and file"),
+        (["benchmark", "--repo", "/nothing/here"], "does not exist"),
+    ],
+)
+def test_one_sentence_and_exit_2(repository, capsys, arguments, said):
+    import re
+
+    arguments = [str(repository) if argument == "REPO" else argument for argument in arguments]
+    assert main(["corpus", "build", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert re.search(said, printed.err), printed.err
+    assert printed.err.startswith("loadgen: ")
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+
+
+def test_init_writes_every_key_with_its_default(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["corpus", "init", "-o", "mine.toml"]) == 0
+    assert load(tmp_path / "mine.toml") == Recipe(name="stdlib")
+    text = (tmp_path / "mine.toml").read_text()
+    for table in ("source", "files", "prompt", "later", "size"):
+        for field in msgspec.structs.fields(type(getattr(Recipe(name="x"), table))):
+            assert f"\n{field.name} = " in text or f"\n# {field.name} = " in text
+    capsys.readouterr()
+    assert main(["corpus", "init", "-o", "mine.toml"]) == 2
+    assert "exists" in capsys.readouterr().err
+
+
+def test_init_over_a_repository_builds(tmp_path, repository, capsys):
+    assert main(["corpus", "init", str(repository), "-o", "-"]) == 0
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(capsys.readouterr().out)
+    assert load(recipe).source.url == str(repository)
+    assert main(["corpus", "build", str(recipe), "-n", "1", "--tokens", "500"]) == 0
+
+
+def test_shipped_schema_is_the_types(capsys):
+    assert main(["corpus", "init", "--schema"]) == 0
+    assert capsys.readouterr().out == (paths.data_dir("corpora") / "recipe.schema.json").read_text()
+    assert json.loads(starter.schema())["$defs"]["Prompt"]["properties"]["layout"]["enum"]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_recipes(name):
+    recipe = resolve(name)
+    assert recipe.name == name
+    assert recipe.description
+    readme = (paths.data_dir("corpora") / "README.md").read_text()
+    assert f"| `{name}` | {recipe.size.contexts} x {recipe.size.tokens:,} |" in readme
+    assert "#:schema recipe.schema.json" in (paths.data_dir("corpora") / f"{name}.toml").read_text()
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_recipes_build(name, capsys):
+    """From the standard library, with fewer and where possible smaller contexts than they say."""
+    recipe = resolve(name)
+    wanted = min(
+        recipe.size.tokens,
+        max(recipe.prompt.shared_tokens + 9000, 12_000) if "benchmark" not in name else 12_000,
+    )
+    assert main(["corpus", "build", name, "-n", "9", "--tokens", str(wanted), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tokens"] == wanted
+
+
+def test_cache_command(repository, capsys):
+    assert main(["corpus", "build", str(repository), "-n", "1", "--tokens", "100"]) == 0
+    capsys.readouterr()
+    assert main(["corpus", "cache"]) == 0
+    assert "1 x 100 tekken tokens of " in capsys.readouterr().out
+    assert main(["corpus", "cache", "--json"]) == 0
+    assert [entry["kind"] for entry in json.loads(capsys.readouterr().out)] == ["contexts"]
+    assert main(["corpus", "cache", "--clear", "--kind", "contexts"]) == 0
+    assert "removed" in capsys.readouterr().out
+    assert main(["corpus", "cache", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_agent_that_ships_is_sound():
+    folder = paths.data_dir("corpora") / "agent"
+    tools = json.loads((folder / "tools.json").read_text())
+    names = [tool["function"]["name"] for tool in tools]
+    assert len(set(names)) == len(names)
+    for tool in tools:
+        parameters = tool["function"]["parameters"]
+        assert set(parameters["required"]) <= set(parameters["properties"])
+    assert {"read_file", "list_files"} <= set(names)
+
+
+def test_toml_of_strange_paths():
+    for url in ('/tmp/a "b"', "/tmp/ü\\x", "/tmp/\u2028"):
+        assert tomllib.loads(starter.template(url, "x"))["source"]["url"] == url
