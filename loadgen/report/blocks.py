@@ -16,6 +16,7 @@ from loadgen.report.markdown import finding_cells
 from loadgen.report.rows import rows, speedup
 from loadgen.report.summary import Measured
 from loadgen.report.validity import Reason
+from loadgen.report.worth import Worth
 
 e = html.escape
 Summary = dict[str, Any]
@@ -31,29 +32,36 @@ PARTS = (
 )  # fmt: skip
 
 
-def verdict(reasons: Sequence[Reason], comparisons: Sequence[Comparison]) -> str:
-    """The stamp: valid or not, and what the comparison says."""
+def verdict(doubts: Sequence[tuple[str, Reason]], comparisons: Sequence[Comparison]) -> str:
+    """The stamp: valid or not, and what the comparison says. `doubts`: (arm or "", reason)."""
     parts = []
     for found in comparisons:
         kind = {"faster": "good", "slower": "bad", "invalid": "bad", "no difference shown": "plain"}.get(
             found.outcome, "warn"
         )
         parts.append(f'<p class="stamp {kind}"><b>{e(found.outcome)}</b> {e(found.sentence)}</p>')
-    if not reasons:
+    if not doubts:
         parts.append(
             '<p class="stamp good"><b>valid</b> Every check of the client, the prompts and the server passed.</p>'
         )
     else:
-        items = "".join(f"<li>{e(str(one))} <em>{e(one.remedy)}</em></li>" for one in reasons)
+        items = "".join(
+            f"<li>{f'<b>{e(arm)}</b> ' if arm else ''}{e(str(one))} <em>{e(one.remedy)}</em></li>"
+            for arm, one in doubts
+        )
         parts.append(
             f'<div class="stamp bad"><b>invalid</b> These numbers may not be used:<ul>{items}</ul></div>'
         )
     return "".join(parts)
 
 
-def cards(summaries: Sequence[Summary]) -> str:
+def cards(summaries: Sequence[Summary], *, comparable: bool) -> str:
     """The figures that people look for first: the last arm's large, the first's beside it."""
     parts = []
+
+    def card(label: str, kind: str, values: list[float | None], time: bool) -> str:
+        return _card(label, kind, values, time, summaries[0]["arm"] if len(summaries) > 1 else "", comparable)
+
     last = summaries[-1]
     for group in ("reuse", "first"):
         if not any(s["groups"][group]["turns"] for s in summaries):
@@ -62,31 +70,26 @@ def cards(summaries: Sequence[Summary]) -> str:
         far, limit = tail(last, group)
         more = f"{name}, {far} {words.seconds(limit)}" if limit is not None else name
         parts.append(
-            _card(
+            card(
                 f"TTFT, {group} turns",
                 more,
                 [s["groups"][group]["ttft_s"][name] for s in summaries],
                 True,
-                summaries,
             )
         )
-    parts.append(_card("total time", "", [s["total_s"] for s in summaries], True, summaries))
-    parts.append(
-        _card("TPOT", "mean", [s["groups"]["all"]["tpot_s"]["mean"] for s in summaries], True, summaries)
-    )
-    parts.append(
-        _card("output tokens/s", "", [s["rate"]["output_tokens_s"] for s in summaries], False, summaries)
-    )
+    parts.append(card("total time", "", [s["total_s"] for s in summaries], True))
+    parts.append(card("TPOT", "mean", [s["groups"]["all"]["tpot_s"]["mean"] for s in summaries], True))
+    parts.append(card("output tokens/s", "", [s["rate"]["output_tokens_s"] for s in summaries], False))
     return f'<div class="cards">{"".join(parts)}</div>'
 
 
-def _card(label: str, kind: str, values: list[float | None], time: bool, summaries: Sequence[Summary]) -> str:
+def _card(label: str, kind: str, values: list[float | None], time: bool, base: str, comparable: bool) -> str:
     show = words.seconds if time else words.number
     small = e(kind)
-    if len(values) > 1:
-        small = f"{e(summaries[0]['arm'])}: {e(show(values[0]))}"
+    if base:
+        small = f"{e(base)}: {e(show(values[0]))}"
         gain = speedup(values[0], values[-1]) if time else speedup(values[-1], values[0])
-        if gain is not None:
+        if gain is not None and comparable:
             tone = "good" if gain > 1.02 else "bad" if gain < 0.98 else "plain"
             small += f' <span class="{tone}">{e(words.factor(gain))}</span>'
     return f'<div class="card"><span>{e(label)}</span><strong>{e(show(values[-1]))}</strong><small>{small or "&nbsp;"}</small></div>'
@@ -219,6 +222,32 @@ def explanation(arms: Sequence[tuple[str, Explanation]]) -> str:
         for arm, found in arms
     )
     return bars(lines, common=True) + f'<p class="note">{e(notes)}.</p>'
+
+
+def worth(arms: Sequence[tuple[str, Worth]]) -> str:
+    """What the external tier saved and moved, put on an hour or a day of the same load."""
+    cards = []
+    for arm, found in arms:
+        for label, value, unit in (
+            ("prefill not spent", found.saved_gpu_s_per_hour, "s an hour of the server"),
+            ("waiting for loads", found.loading_gpu_s_per_hour, "s an hour of the server"),
+            ("read from the tier", _tera(found.read_bytes_per_day), "TB a day"),
+            ("written to the tier", _tera(found.written_bytes_per_day), "TB a day"),
+        ):
+            if value is not None:
+                cards.append(
+                    f'<div class="card"><span>{e(arm)}: {label}</span><strong>{words.number(value)}</strong><small>{unit}</small></div>'
+                )
+    note = "; ".join(f"{arm}: from {found.sourced_turns} of {found.turns} turns" for arm, found in arms)
+    return (
+        f'<div class="cards">{"".join(cards)}</div><p class="note">If the load went on like this; {e(note)}.</p>'
+        if cards
+        else ""
+    )
+
+
+def _tera(value: float | None) -> float | None:
+    return None if value is None else value / 1e12
 
 
 def forest(found: Comparison) -> str:

@@ -13,8 +13,8 @@ from loadgen.report.columns import ABSENT, ERRORS, Turns
 from loadgen.report.validity import Code, Reason, from_incident, reason
 
 ERROR_LIMIT = 0.01  # share of turns; run.json's policy may say otherwise
-COALESCED_LIMIT = 0.01  # share of turns …
-COALESCED_EFFECT = 0.05  # … in which the loop's lag at that moment may be more than this share of the TTFT
+COALESCED_LIMIT = 0.01  # share of turns (and one turn at least) …
+COALESCED_EFFECT = 0.10  # … in which the loop's lag at that moment may be more than this share of the TTFT
 LOOP_LAG_LIMIT_MS = 50.0  # wall time, p99 of the worst interval
 SEND_LATE_MS = 50.0  # wall time; a turn later than this …
 SEND_LATE_LIMIT = 0.01  # … may be at most this share of turns (and one turn at least)
@@ -115,7 +115,7 @@ def _coalesced(turns: Turns, info: RunInfo, client: Client) -> Iterator[Reason]:
         share = bound / np.maximum(turns.first_token_ns[rows] - turns.send_ns[rows], 1)
         material += int(np.count_nonzero(share > COALESCED_EFFECT))
         worst_ms, worst_share = max(worst_ms, float(bound.max()) / 1e6), max(worst_share, float(share.max()))
-    if material > COALESCED_LIMIT * len(turns):
+    if material > max(1, COALESCED_LIMIT * len(turns)):
         by = (
             f" by {worst_ms:.1f} ms, {words.share(worst_share)}"
             if np.isfinite(worst_ms)

@@ -15,7 +15,7 @@ PATTERN = "client-*.jsonl"
 
 
 class LoopLag(msgspec.Struct):
-    """How late a timer fired, in wall microseconds, since the line before. `n` is the number of timers."""
+    """How late timers fired, in wall microseconds. `n` is their number."""
 
     p50: float = 0
     p99: float = 0
@@ -64,7 +64,8 @@ class Client:
     def lag_bound_ns(self, worker: str, mono_ns: Ints) -> npt.NDArray[np.float64]:
         """How late the loop can have been at these moments, [N] wall nanoseconds: infinite where it was not watched.
 
-        A line tells the worst since the line before; a timer that was late across a line is told by the next one.
+        A line tells the worst since the line before (or since the start, which is a weaker bound); a timer that was late
+        across a line is told by the next one.
         """
         rows = self.rows.get(worker, [])
         if not rows:

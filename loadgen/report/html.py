@@ -17,7 +17,8 @@ from loadgen.report.headline import headline
 from loadgen.report.marks import simulated
 from loadgen.report.pairing import arms_differ
 from loadgen.report.storage import throughput
-from loadgen.report.summary import Measured, summary_of, timeline_of
+from loadgen.report.summary import Measured, summary_of, timeline_of, total_s
+from loadgen.report.worth import Worth, worth
 
 e = html.escape
 
@@ -48,10 +49,11 @@ def page(
     """
     summaries = summaries or [summary_of(run) for run in runs]
     different = arms_differ(runs)
-    own = [one for comparison in comparisons for one in comparison.reasons] or [
-        one for run in runs for one in run.reasons
-    ]
-    reasons = list(dict.fromkeys([*different, *own]))
+    doubts = [("", one) for one in different]
+    if comparisons:
+        doubts += [("", one) for comparison in comparisons for one in comparison.reasons]
+    else:
+        doubts += [(run.info.arm if len(runs) > 1 else "", one) for run in runs for one in run.reasons]
     names = " and ".join(run.info.arm for run in runs)
     mark = simulated([run.info for run in runs])
     data: dict[str, Any] = {
@@ -60,14 +62,14 @@ def page(
         "mark": mark,
         "version": __version__,
     }
-    explained = [(run.info.arm, found) for run in runs if (found := _explanation(run)) is not None]
+    explained = [(run, found) for run in runs if (found := _explanation(run)) is not None]
     body = [
         "<header>",
         f'<p class="mark">{e(mark)}</p>' if mark else "",
         f"<h1>{e(headline(summaries, comparable=not different))}</h1>",
         f'<p class="sub">{e(_subtitle(runs))}</p>',
-        blocks.verdict(reasons, comparisons),
-        blocks.cards(summaries),
+        blocks.verdict(list(dict.fromkeys(doubts)), comparisons),
+        blocks.cards(summaries, comparable=not different),
         "</header><main>",
         *(
             _section(f"{found.candidate} against {found.baseline}, run against run", blocks.forest(found))
@@ -80,7 +82,13 @@ def page(
         ),
         *(_figure(*chart, mark) for chart in CHARTS if any(_has(arm[chart[0]]) for arm in data["arms"])),
         _section("Where the KV came from", blocks.tiers(runs, summaries)),
-        _section("Why a TTFT is what it is", blocks.explanation(explained)) if explained else "",
+        _section(
+            "Why a TTFT is what it is",
+            blocks.explanation([(run.info.arm, found) for run, found in explained]),
+        )
+        if explained
+        else "",
+        _section("What the tier is worth", value) if (value := blocks.worth(_worths(explained))) else "",
         _section("Errors", failed) if (failed := "".join(map(blocks.errors, runs))) else "",
         _section("To repeat it", "".join(map(blocks.repeat, runs))),
         _section("How to read it", _method()),
@@ -99,8 +107,6 @@ def page(
 def chart_data(run: Measured) -> dict[str, Any]:
     """What the script draws of one run."""
     time = timeline_of(run)
-    if not len(run.turns):
-        return {"arm": run.info.arm, **{name: [] for name, _, _ in CHARTS}, "rounds": []}
     return {
         "arm": run.info.arm,
         "spectrum": charts.spectrum(run),
@@ -130,6 +136,31 @@ def _has(data: Any) -> bool:
 def _explanation(run: Measured) -> Explanation | None:
     server = run.info.endpoint.server
     return explain(run.turns, read_pages(run.folder), scale=run.scale, connector=server.get("connector"))
+
+
+def _worths(explained: Sequence[tuple[Measured, Explanation]]) -> list[tuple[str, Worth]]:
+    """Worth of the external tier in each run that used it; the cold curve may come from another arm's first turns."""
+    fit = next((found.fit for _, found in explained if found.fit is not None and found.fit.spare >= 0), None)
+    worths = []
+    for run, found in explained:
+        total, server = total_s(run), run.info.endpoint.server
+        if total and sum(parts.external_tokens for parts in found.groups.values()):
+            loading = (
+                sum(parts.load_s for parts in found.groups.values()) if found.load_in == "prefill" else 0.0
+            )
+            worths.append(
+                (
+                    run.info.arm,
+                    worth(
+                        run.turns,
+                        fit,
+                        total_s=total,
+                        load_s=loading,
+                        kv_bytes_per_token=server.get("kv_bytes_per_token"),
+                    ),
+                )
+            )
+    return worths
 
 
 def _section(title: str, content: str) -> str:

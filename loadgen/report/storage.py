@@ -27,6 +27,8 @@ def throughput(run: Measured, time: Timeline) -> dict[str, Any]:
     scale, so that bytes are a second of the endpoint's.
     """
     series: dict[str, tuple[list[float], list[float]]] = {}
+    if not len(run.turns):
+        return {"series": [], "limit": None, "note": ""}
     limit, note = _host(run, time, series)
     _server(run, time, series)
     kept = [

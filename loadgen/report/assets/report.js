@@ -89,7 +89,7 @@ function chart(figure, { drawn, x, y, xScale, yScale, legend, hooks, height, tip
   const area = figure.querySelector(".plot-area");
   area.textContent = "";
   const u = new uPlot({
-    mode: 2, width: area.clientWidth, height: height ?? 320, padding: [8, 12, 0, 0], legend: { show: false }, cursor: { show: false },
+    mode: 2, width: area.clientWidth, height: height ?? 320, padding: [8, 20, 0, 0], legend: { show: false }, cursor: { show: false },
     scales: { x: { time: false, range: spread, ...xScale }, y: { range: fromZero, ...yScale } },
     axes: [{ ...axis(x.label, x.values), size: 30, ...x.axis }, { ...axis(y.label, y.values ?? seconds), size: 62 }],
     series: [null, ...drawn.map((d) => d.series)], hooks: hooks ?? {},
@@ -211,6 +211,7 @@ const CHARTS = {
     const area = figure.querySelector(".plot-area");
     area.textContent = "";
     const kinds = new Set(report.arms.flatMap((arm) => arm.lanes.class.map((k) => report.classes[k])));
+    const last = Math.max(1, ...report.arms.map((arm) => arm.lanes.end.reduce((most, v) => Math.max(most, v), 0)));
     const shade = (kind) => theme().arms[CLASS_COLOUR[kind] ?? 2];
     report.arms.forEach((arm) => {
       const L = arm.lanes, box = document.createElement("div");
@@ -231,11 +232,10 @@ const CHARTS = {
         });
         u.ctx.restore();
       };
-      const last = L.end.reduce((most, v) => Math.max(most, v), 1);
       const shown = L.whole ? "" : ` (${rows} of ${L.sessions} sessions, earliest turns)`;
       const step = Math.ceil(16 / tall);
       new uPlot({
-        width: area.clientWidth, height: rows * tall + 64, padding: [8, 12, 0, 0], legend: { show: false }, cursor: { show: false },
+        width: area.clientWidth, height: rows * tall + 64, padding: [8, 20, 0, 0], legend: { show: false }, cursor: { show: false },
         scales: { x: { time: false, range: () => [0, last] }, y: { range: () => [-0.6, rows - 0.4] } },
         axes: [{ size: 30, ...axis(`${several ? `${arm.arm}: ` : ""}time since the start (s)${shown}`) }, { ...axis(""), label: undefined, size: 92, grid: { show: false }, splits: () => L.names.map((_, k) => k).filter((k) => k % step === 0), values: (u, s) => s.map((v) => { const name = L.names[rows - 1 - v] ?? ""; return name.length > 13 ? `${name.slice(0, 12)}…` : name; }) }],
         series: [{}, { paths: () => null, points: { show: false } }], hooks: { draw: [bars] },
