@@ -12,6 +12,7 @@ from rich.table import Table
 from loadgen.experiment.spec import Experiment
 from loadgen.experiment.verdict import Judged, Verdict
 from loadgen.report import words
+from loadgen.report.compare import Comparison
 from loadgen.report.sides import Side
 from loadgen.report.statistics import noise_floor, runs_needed, smallest_effect
 
@@ -58,47 +59,62 @@ def figures(side: Side) -> dict[str, float | None]:
     nothing = all(s["groups"]["reuse"]["cached_tokens"] == 0 for s in side.summaries)
     found["cached_share"] = 0.0 if nothing else sum(cached) / sum(expected) if cached and expected else None
     noise = noise_floor([values]) if (values := side.values(*_FIGURES["reuse_ttft_s"])) else None
-    found["noise"] = noise.sd if noise else None
+    found["noise_sd"] = noise.sd if noise else None
     return found
 
 
 def table(cells: list[Judged]) -> Table:
-    """One line an arm and cell; ratios are to the first arm, with their 95 % interval."""
+    """One line an arm and cell; speed-ups are of the mean TTFT of reuse turns, against the first arm, with their 95 % interval."""
     shown = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     several = len(cells) > 1
-    columns = ["arm", "runs", "TTFT first", "TTFT reuse", "noise", "cached", "total", "speed-up, reuse TTFT"]
+    columns = ["arm", "runs", "first", "reuse", "cached", "total", "speed-up", "95 %", "outcome"]
     for column in ["cell", *columns] if several else columns:
-        shown.add_column(column, justify="left" if column in ("cell", "arm") else "right")
+        shown.add_column(column, justify="left" if column in ("cell", "arm", "outcome") else "right")
     for judged in cells:
         for place, side in enumerate(judged.sides):
             mean = figures(side)
-            speed_up = ""
-            if place:
-                comparison = judged.comparisons[place - 1]
-                finding = comparison.primary
-                speed_up = comparison.outcome
-                if finding is not None:
-                    speed_up = words.factor(1 / finding.difference.ratio)
-                    if finding.interval is not None:
-                        low, high = finding.interval
-                        speed_up += f" ({words.number(1 / high)}–{words.number(1 / low)})"
-                    speed_up += f" {comparison.outcome}"
             row = [
                 escape(side.label),
                 str(len(side.folders)),
                 words.seconds(mean["first_ttft_s"]),
                 words.seconds(mean["reuse_ttft_s"]),
-                words.DASH if mean["noise"] is None else f"{mean['noise']:.1%}",
                 words.DASH if mean["cached_share"] is None else f"{mean['cached_share']:.1%}",
                 words.seconds(mean["total_s"]),
-                speed_up,
+                *(_speed_up(judged.comparisons[place - 1]) if place else ("", "", "")),
             ]
-            shown.add_row(*([escape(judged.cell), *row] if several else row))
+            shown.add_row(*([escape(judged.cell) if not place else "", *row] if several else row))
     return shown
 
 
+def _speed_up(comparison: Comparison) -> tuple[str, str, str]:
+    finding = comparison.primary
+    outcome = comparison.outcome.removesuffix(" shown")
+    if finding is None:
+        return words.DASH, "", outcome
+    interval = ""
+    if finding.interval is not None:
+        low, high = finding.interval
+        interval = f"{words.number(1 / high)}–{words.number(1 / low)}"
+    return words.factor(1 / finding.difference.ratio), interval, outcome
+
+
+def _noise(cells: list[Judged]) -> str:
+    """Each arm's own run-to-run SD of the mean TTFT of reuse turns, pooled over its cells."""
+    by_arm: dict[str, list[list[float]]] = {}
+    for judged in cells:
+        for side in judged.sides:
+            if values := side.values(*_FIGURES["reuse_ttft_s"]):
+                by_arm.setdefault(side.label, []).append(values)
+    found = {arm: noise_floor(groups) for arm, groups in by_arm.items()}
+    return ", ".join(f"{arm} {n.sd:.1%} (at most {n.upper:.1%})" for arm, n in found.items() if n is not None)
+
+
 def print_verdict(verdict: Verdict, console: Console) -> None:
-    console.print(table(verdict.cells))
+    if verdict.cells:
+        console.print("TTFT means of first and reuse turns; cached: share of the expected reuse", style="dim")
+        console.print(table(verdict.cells))
+        if noise := _noise(verdict.cells):
+            console.print(f"noise floor, run to run: {escape(noise)}", style="dim")
     simulated = sorted(
         {
             info.endpoint.simulated or ""
