@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 import ssl
 from collections.abc import Sequence
@@ -148,14 +149,27 @@ class Channel:
 
 
 class TlsChannel(Channel):
-    """TLS over the same socket. One read returns what the records that have arrived hold."""
+    """TLS over the same socket. One read returns what the records that have arrived hold.
+
+    With `tunnel`, HOST:PORT, the address is that of a proxy, which is first asked for a tunnel to there.
+    """
 
     def __init__(
-        self, address: tuple[int, Any], *, kernel_stamps: bool, context: ssl.SSLContext, name: str
+        self,
+        address: tuple[int, Any],
+        *,
+        kernel_stamps: bool,
+        context: ssl.SSLContext,
+        name: str,
+        tunnel: str | None = None,
     ) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
-        self._pending: memoryview | None = None  # encrypted, not yet taken by the kernel
+        self._pending: memoryview | None = None  # not yet taken by the kernel
+        self._tunnel_answer: bytes | None = None
+        if tunnel is not None:
+            ask = f"CONNECT {tunnel} HTTP/1.1\r\nHost: {tunnel}\r\n\r\n"
+            self._pending, self._tunnel_answer = memoryview(ask.encode("ascii")), b""
         self._secure = False
         super().__init__(address, kernel_stamps=kernel_stamps)
 
@@ -164,15 +178,37 @@ class TlsChannel(Channel):
             return False
         if self._secure:
             return True
-        self._fill()
-        try:
-            self._tls.do_handshake()
-            self._secure = True
-        except ssl.SSLWantReadError:
-            pass
+        data = super().receive(stamp=False)
+        if self._tunnel_answer is not None:
+            self._open_tunnel(data)
+        elif data is not None and data[0]:
+            self._incoming.write(data[0])
+        elif data is not None:
+            self._incoming.write_eof()
+        if self._tunnel_answer is None:
+            try:
+                self._tls.do_handshake()
+                self._secure = True
+            except ssl.SSLWantReadError:
+                pass
         flushed = self._flush()
         self.wants_write = not flushed
         return self._secure and flushed
+
+    def _open_tunnel(self, data: Received | None) -> None:
+        """Take in what the proxy answered; the server's own bytes follow only after we have sent some."""
+        assert self._tunnel_answer is not None
+        if data is None:
+            return
+        self._tunnel_answer += data[0]
+        head, end, _ = self._tunnel_answer.partition(b"\r\n\r\n")
+        words = head.split(b"\r\n")[0].decode("latin-1")[:100]
+        if not data[0] or len(head) > READ_BYTES:
+            raise ConnectionError(errno.ECONNREFUSED, f"the proxy opened no tunnel: {words or 'no answer'}")
+        if end and not re.match(r"HTTP/1\.[01] 2\d\d", words):
+            raise ConnectionError(errno.ECONNREFUSED, f"the proxy refused the tunnel: {words}")
+        if end:
+            self._tunnel_answer = None
 
     def send(self, upload: Upload) -> bool:
         taken = 0
@@ -205,15 +241,6 @@ class TlsChannel(Channel):
         except ssl.SSLZeroReturnError:
             pass
         return b"".join(plain), arrival, now
-
-    def _fill(self) -> None:
-        found = super().receive(stamp=False)
-        if found is None:
-            return
-        if found[0]:
-            self._incoming.write(found[0])
-        else:
-            self._incoming.write_eof()
 
     def _flush(self) -> bool:
         """Hand encrypted bytes to the kernel; True when none are left."""

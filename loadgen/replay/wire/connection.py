@@ -43,8 +43,13 @@ class Connection:
         tls_context: ssl.SSLContext | None = None,
         connect_timeout_s: float = 10.0,
         kernel_stamps: bool = True,
+        proxy: Target | None = None,
     ) -> None:
         self.target = target
+        self._next_hop = proxy or target
+        # A plain request names the whole address to a proxy; TLS goes through a tunnel that it opens.
+        self._origin = target.origin if proxy is not None and not target.tls else ""
+        self._tunnel = target.authority if proxy is not None else None
         self._fixed_headers = _header_lines(
             (
                 ("Host", target.host_header),
@@ -113,10 +118,10 @@ class Connection:
             self._begin_send(turn)
             return
         try:
-            turn.addresses = resolve(self.target)
+            turn.addresses = resolve(self._next_hop)
         except OSError as error:
             self._fail(
-                turn, ErrorClass.CONNECT, f"cannot resolve {self.target.host}: {error.strerror or error}"
+                turn, ErrorClass.CONNECT, f"cannot resolve {self._next_hop.host}: {error.strerror or error}"
             )
             return
         if not turn.over:  # aborted while the name was looked up
@@ -136,6 +141,7 @@ class Connection:
                         kernel_stamps=self._kernel_stamps,
                         context=context,
                         name=self.target.host,
+                        tunnel=self._tunnel,
                     )
                 else:
                     self._channel = Channel((family, where), kernel_stamps=self._kernel_stamps)
@@ -147,7 +153,7 @@ class Connection:
             self._writer.start(self._on_writable)
             self._arm(turn)
             return
-        forget(self.target)
+        forget(self._next_hop)
         words = getattr(error, "strerror", None) or str(error)
         self._fail(turn, ErrorClass.CONNECT, f"cannot connect to {self.target}: {words}")
 
@@ -323,7 +329,7 @@ class Connection:
     def _head(self, request: Request) -> bytes:
         length = sum(map(len, request.parts))
         lines = (
-            f"{request.method} {self.target.path(request.path)} HTTP/1.1\r\n".encode("ascii")
+            f"{request.method} {self._origin}{self.target.path(request.path)} HTTP/1.1\r\n".encode("ascii")
             + self._fixed_headers
         )
         if request.events is not None:

@@ -67,9 +67,19 @@ class Target:
         return host if self.port == _DEFAULT_PORT[self.scheme] else f"{host}:{self.port}"
 
     @property
+    def authority(self) -> str:
+        """Host and port, always both."""
+        return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+    @property
+    def origin(self) -> str:
+        """The address without any path."""
+        return f"{self.scheme}://{self.host_header}"
+
+    @property
     def url(self) -> str:
         """Canonical address without `/v1`; holds no secret."""
-        return f"{self.scheme}://{self.host_header}{self.prefix}"
+        return self.origin + self.prefix
 
     def path(self, path: str) -> str:
         """Request path of `path` (`/v1/models`, `/metrics`) at this endpoint."""

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import ssl
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -202,28 +199,6 @@ def test_a_header_that_would_end_its_line_is_refused(driver: Any, server: FaultS
     (result,) = driver.run(server.url, [{"headers": [["X-A", "b\r\nX-Evil: 1"]]}])
     assert "ValueError" in result["raised"]
     assert server.seen == []
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    key, cert = folder / "key.pem", folder / "cert.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
-    subprocess.run(
-        [*command.split(), "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(cert)],
-        check=True,
-        capture_output=True,
-    )
-    return cert, key
-
-
-@pytest.fixture
-def tls_server(certificate: tuple[Path, Path]) -> Iterator[FaultServer]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*certificate)
-    server = FaultServer(context)
-    yield server
-    server.close()
 
 
 def test_tls_has_kernel_stamps_and_carries_large_bodies(

@@ -49,6 +49,7 @@ def run(command: dict[str, Any]) -> list[dict[str, Any]]:
                     tls_context=context,
                     connect_timeout_s=limit,
                     kernel_stamps=command.get("kernel_stamps", True),
+                    proxy=Target.parse(command["proxy"]) if "proxy" in command else None,
                 )
         return connections[name]
 
