@@ -8,8 +8,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from loadgen.report import words
 from loadgen.report.compare import GROUP_NAMES, Comparison, Finding
+from loadgen.report.counted import counted
 from loadgen.report.explain import Explanation
 from loadgen.report.headline import tail, typical
 from loadgen.report.markdown import finding_cells
@@ -169,33 +172,38 @@ def _slug(name: str) -> str:
 
 
 def tiers(runs: Sequence[Measured], summaries: Sequence[Summary]) -> str:
-    """Prompt tokens by source, and the expected reuse as one more line."""
+    """Prompt tokens by source: of the sourced turns, by the server's counters where these say more, and the expected reuse."""
     lines = []
-    for summary in summaries:
-        whole = sum(summary["tiers"].values())
-        lines.append(
-            (
-                summary["arm"],
-                [
-                    (label, float(summary["tiers"][tier]), words.percent(summary["tiers"][tier], whole))
-                    for tier, label in TIERS
-                ],
-            )
-        )
+    for run, summary in zip(runs, summaries, strict=True):
+        arm = summary["arm"]
+        lines.append((arm, _sources(summary["tiers"])))
+        if summary["tiers"]["unknown"] and (whole := counted(run)) is not None:
+            lines.append((f"{arm}, server's counters", _sources(msgspec.to_builtins(whole))))
         expected, prompt = (
             summary["groups"]["all"]["expected_reuse"],
             summary["groups"]["all"]["prompt_tokens"],
         )
         if expected is not None and prompt:
-            lines.append((
-                f"{summary['arm']}, expected",
-                [("never sent before", float(prompt - expected), words.percent(prompt - expected, prompt)), ("expected reuse", float(expected), words.percent(expected, prompt))],
-            ))  # fmt: skip
-    sourced = ", ".join(
+            parts = (("never sent before", prompt - expected), ("expected reuse", expected))
+            lines.append(
+                (
+                    f"{arm}, expected",
+                    [(name, float(size), words.percent(size, prompt)) for name, size in parts],
+                )
+            )
+    known = ", ".join(
         f"{s['arm']}: {words.percent(sum(s['tiers'].values()) - s['tiers']['unknown'], sum(s['tiers'].values()))}"
         for s in summaries
     )
-    return bars(lines, common=False) + f'<p class="note">Tokens whose source is known: {e(sourced)}.</p>'
+    return (
+        bars(lines, common=False)
+        + f'<p class="note">Tokens whose source is known turn by turn: {e(known)}.</p>'
+    )
+
+
+def _sources(tokens: dict[str, float]) -> list[tuple[str, float, str]]:
+    whole = sum(tokens.values())
+    return [(label, float(tokens[tier]), words.percent(tokens[tier], whole)) for tier, label in TIERS]
 
 
 def explanation(arms: Sequence[tuple[str, Explanation]]) -> str:
