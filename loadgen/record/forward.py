@@ -17,7 +17,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from loadgen.record.exchange import Ending, Exchange
-from loadgen.record.headers import decode, end_to_end
+from loadgen.record.headers import decode, end_to_end, one_spelling
 
 READ_BUFFER = 1 << 20
 HEADER_LIMIT = 1 << 18  # agents put JSON into headers; the default of 8 KB is too small
@@ -166,7 +166,7 @@ class Forwarder:
         async with self._session.request(
             request.method,
             URL(self._base + request.raw_path, encoded=True),
-            headers=CIMultiDict(end_to_end(passage.headers, also=_HOST | _EXPECT)),
+            headers=CIMultiDict(one_spelling(end_to_end(passage.headers, also=_HOST | _EXPECT))),
             data=passage.upload() if request.body_exists else None,
             allow_redirects=False,
         ) as answer:

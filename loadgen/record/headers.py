@@ -38,6 +38,12 @@ def end_to_end(headers: Headers, *, also: frozenset[str] = frozenset()) -> Heade
     return [(name, value) for name, value in headers if name.lower() not in dropped]
 
 
+def one_spelling(headers: Headers) -> Headers:
+    """Repeated headers under the spelling of the first; aiohttp's client would keep only the last of two spellings."""
+    spelling: dict[str, str] = {}
+    return [(spelling.setdefault(name.lower(), name), value) for name, value in headers]
+
+
 def first(headers: Headers, name: str) -> str | None:
     """Value of the first header called `name` (lower case)."""
     return next((value for key, value in headers if key.lower() == name), None)

@@ -15,6 +15,9 @@ from loadgen.record.exchange import Exchange
 from loadgen.record.headers import first
 from loadgen.record.sse import events
 
+LONGEST_BODY = 32 << 20
+"""Bytes of a request or answer that can become a turn: a trace's reader takes no line over 64 MiB."""
+
 _SLICE = 1 << 16  # a compressed body is decoded in pieces, so that the limit on its size acts in time
 
 
@@ -40,11 +43,16 @@ def read(exchange: Exchange) -> Call:
     if exchange.ending in ("refused", "upstream_unreachable"):
         return call  # its body may not even have been read
     if exchange.request_lost:
-        call.problems.append(f"request body too large to record ({exchange.request_lost} bytes dropped)")
+        size = len(exchange.request_body) + exchange.request_lost
+        call.problems.append(f"a request of {size:,} bytes is not recorded")
         return call
     try:
         decode = decoder(first(exchange.request_headers, "content-encoding"))
-        body = orjson.loads(b"".join(decode(piece) for piece in _pieces(exchange.request_body)))
+        data = b"".join(decode(piece) for piece in _pieces(exchange.request_body))
+        if len(data) > LONGEST_BODY:
+            call.problems.append(f"a request of {len(data):,} bytes is not recorded")
+            return call
+        body = orjson.loads(data)
         if not isinstance(body, dict):
             raise TypeError("the body is no JSON object")
         call.body = body
@@ -63,8 +71,8 @@ def read(exchange: Exchange) -> Call:
 
 def _reply(exchange: Exchange, api: Api | None) -> Reply:
     assert api is not None
-    if exchange.response_lost:
-        raise ValueError(f"too large to record ({exchange.response_lost} bytes dropped)")
+    if exchange.response_lost or len(exchange.response_body) > LONGEST_BODY:
+        raise ValueError(f"{len(exchange.response_body) + exchange.response_lost:,} bytes are not recorded")
     decode = decoder(first(exchange.response_headers, "content-encoding"))
     if (first(exchange.response_headers, "content-type") or "").startswith("text/event-stream"):
         return api.stream(events((at_ns, decode(piece)) for at_ns, piece in _timed(exchange)))

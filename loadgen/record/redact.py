@@ -40,21 +40,22 @@ CREDENTIAL_HEADERS = frozenset(
 _OPAQUE_KEYS = frozenset({"signature", "encrypted_content", "data"})  # of `raw` originals
 _IDENTIFIER_KEYS = frozenset({"id", "tool_call_id", "call_id", "type", "role", "name"})
 
-# where a secret may begin: not inside a word, but behind an escape such as \n in JSON within text
+# Every length has a bound: no text may cost more than a few times its length.
+# Where a secret may begin: not inside a word, but behind an escape such as \n in JSON within text
 _START = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt]))"
 _PATTERN = re.compile(
     "|".join(
         (
-            _START + r"(?P<key>sk-[A-Za-z0-9_-]{16,}"
-            r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}"
-            r"|(?:AKIA|ASIA)[0-9A-Z]{16}|xox[a-z]-[A-Za-z0-9-]{10,}|AIza[0-9A-Za-z_-]{30,}"
-            r"|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}"
-            r"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)",
-            r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?P<pem>.*?)(?:-----END|\Z)",
-            r"(?i:bearer\s+)(?P<bearer>[A-Za-z0-9._~+/-]{16,}=*)",
+            _START + r"(?P<key>sk-[A-Za-z0-9_-]{16,512}"
+            r"|gh[pousr]_[A-Za-z0-9]{20,255}|github_pat_[A-Za-z0-9_]{20,255}|glpat-[A-Za-z0-9_-]{16,255}"
+            r"|(?:AKIA|ASIA)[0-9A-Z]{16}|xox[a-z]-[A-Za-z0-9-]{10,255}|AIza[0-9A-Za-z_-]{30,64}"
+            r"|hf_[A-Za-z0-9]{20,64}|npm_[A-Za-z0-9]{30,64}|pypi-[A-Za-z0-9_-]{30,255}"
+            r"|eyJ[A-Za-z0-9_-]{8,2048}\.eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{0,2048})",
+            r"-----BEGIN [A-Z0-9 ]{0,20}PRIVATE KEY-----(?P<pem>(?:[^-]|-(?!----)){1,16384})",
+            r"(?i:bearer\s{1,8})(?P<bearer>[A-Za-z0-9._~+/-]{16,4096}=*)",
             r"(?i:passw(?:or)?d|passphrase|secret(?:_?key)?|api_?key|access_?token|auth_?token)"
-            r"""["']?\s*[=:]\s*["']?(?P<value>[^\s"'\\,;(){}<>\[\]$]{6,})""",
-            r"://[^\s/:@\"']+:(?P<url>[^\s/@\"'\\]{3,})@",
+            r"""["']?\s{0,8}[=:]\s{0,8}["']?(?P<value>[^\s"'\\,;(){}<>\[\]$]{6,255})""",
+            r"://[^\s/:@\"']{1,255}:(?P<url>[^\s/@\"'\\]{3,255})@",
         )
     ),
     re.DOTALL,
@@ -62,12 +63,12 @@ _PATTERN = re.compile(
 _RUN = re.compile(r"(?<![A-Za-z0-9+/_=\\-])[A-Za-z0-9+/_-]{24,}={0,2}")
 _PEM_RUN = re.compile(r"(?<!\\)[A-Za-z0-9+/=]{4,}")
 _PERSONAL = re.compile(
-    r"(?P<mail>[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,})"
-    r"|(?:/home/|/Users/)(?P<home>[A-Za-z0-9._-]+)"
+    r"(?P<mail>(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9.-]{1,255}\.[A-Za-z]{2,24})"
+    r"|(?:/home/|/Users/)(?P<home>[A-Za-z0-9._-]{1,64})"
 )
 _LONGEST_SECRET = 512  # a longer run is an image or an archive
 _MIN_LEARNED = 8
-_TRIES = 64
+_TRIES = 32
 
 
 class Redactor:

@@ -29,9 +29,6 @@ from loadgen.trace.writer import TraceWriter
 BLOB_CHARACTERS = 2048
 """A longer text stands in the trace once, as a blob: a rewritten history costs references, not bodies."""
 
-LONGEST_TEXT = 16 << 20
-"""Characters of one message's text; a trace's reader takes no line over 64 MiB."""
-
 _REMEMBER_RESPONSES = 4096
 _ENDED_AS = {"client_abort": "aborted", "upstream_abort": "truncated", "cut": "aborted"}
 
@@ -120,9 +117,6 @@ class Scribe:
         entries = self._history(prompt, line) + [self._store.entry(message) for message in prompt.messages]
         if not entries:
             line.problems.append("a prompt without messages is no turn")
-            return
-        if any(_text_length(entry.message) > LONGEST_TEXT for entry in entries):
-            line.problems.append(f"a message of more than {LONGEST_TEXT >> 20} Mi characters: not recorded")
             return
         answer = self._store.entry(reply.message) if reply.message is not None else None
         asked = Asked(
@@ -366,8 +360,3 @@ def _seconds(start_ns: int, at_ns: int | None) -> float | None:
 
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and 0 <= value < 2**53 else None
-
-
-def _text_length(message: Message) -> int:
-    content = message.get("content")
-    return len(content) if isinstance(content, str) else 0
