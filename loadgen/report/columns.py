@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from loadgen.measure.journal import read_samples
 from loadgen.measure.run import RunInfo
-from loadgen.measure.sample import ErrorClass, Tiers, TurnClass
+from loadgen.measure.sample import ErrorClass, TurnClass
 
 ABSENT = -1
 CLASSES = tuple(kind.value for kind in TurnClass)
@@ -28,36 +28,47 @@ Ints = npt.NDArray[np.signedinteger[Any]]
 Bools = npt.NDArray[np.bool_]
 
 
+Stamp = Annotated[int, msgspec.Meta(ge=-(2**61), le=2**61)]  # ns; what the columns can hold
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class _Tiers(msgspec.Struct):
+    compute: Tokens = 0
+    hbm: Tokens = 0
+    external: Tokens = 0
+    unknown: Tokens = 0
+
+
 class _Row(msgspec.Struct, kw_only=True):
     """The fields of a sample that a report needs."""
 
     session: str
-    turn: int
+    turn: Tokens
     attempt: int = 1
     klass: TurnClass = msgspec.field(name="class")
     worker: str
-    intended_ns: int
-    send_ns: int
-    sent_ns: int | None = None
-    first_token_ns: int | None = None
-    last_token_ns: int | None = None
-    end_ns: int
+    intended_ns: Stamp
+    send_ns: Stamp
+    sent_ns: Stamp | None = None
+    first_token_ns: Stamp | None = None
+    last_token_ns: Stamp | None = None
+    end_ns: Stamp
     clock: str
     coalesced: bool = False
-    lag_ns: int | None = None
-    client_delay_ns: int = 0
-    prompt_tokens: int | None = None
-    target_tokens: int | None = None
-    expected_reuse: int | None = None
-    cached_tokens: int | None = None
-    output_tokens: int | None = None
-    requested_tokens: int | None = None
-    first_event_tokens: int | None = None
-    max_gap_ns: int | None = None
+    lag_ns: Stamp | None = None
+    client_delay_ns: Stamp = 0
+    prompt_tokens: Tokens | None = None
+    target_tokens: Tokens | None = None
+    expected_reuse: Tokens | None = None
+    cached_tokens: Tokens | None = None
+    output_tokens: Tokens | None = None
+    requested_tokens: Tokens | None = None
+    first_event_tokens: Tokens | None = None
+    max_gap_ns: Stamp | None = None
     burst: bool = False
     error: ErrorClass | None = None
     message: str | None = None
-    tiers: Tiers | None = None
+    tiers: _Tiers | None = None
 
 
 _STAMPS = ("intended_ns", "send_ns", "sent_ns", "first_token_ns", "last_token_ns", "end_ns")

@@ -232,7 +232,7 @@ def explain(
         groups.setdefault(name, Parts()).add(_split(turns, stretch, scale, fit, column))
     for name, parts in groups.items():
         rows = [r for s in stretches for r in s.rows if name == "mixed" or CLASSES[turns.klass[r]] == name]
-        if fit is not None and fit.spare >= 0 and name != "mixed":
+        if fit is not None and len(fit.points) > 1 and name != "mixed":
             parts.floor_recompute_s = sum(_tail_s(turns, row, fit) for row in rows)
         if kv_bytes_per_token and link_bytes_s:
             parts.floor_load_s = parts.external_tokens * kv_bytes_per_token / link_bytes_s

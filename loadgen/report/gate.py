@@ -19,7 +19,7 @@ from loadgen.report import words
 from loadgen.report.columns import Bools
 from loadgen.report.compare import GROUP_NAMES, Comparison, compare
 from loadgen.report.figures import figure, needed
-from loadgen.report.sides import read_sides, run_folders
+from loadgen.report.sides import one_arm, read_sides, run_folders
 from loadgen.report.slo import TIMES, Regression, Rule, Slo
 from loadgen.report.statistics import exceedance
 from loadgen.report.summary import Measured, measure, member, summary_of
@@ -93,6 +93,8 @@ def gate(
     if not baseline:
         return Verdict(checks)
     sides = read_sides([("baseline", [f for a in baseline for f in run_folders(a)]), ("candidate", folders)])
+    for side in sides:
+        one_arm(side)
     earlier = read_sides([(str(a), run_folders(a)) for a in history])
     found = compare(*sides, tolerance=slo.regression.tolerance, group=slo.regression.group, history=earlier)
     return Verdict([*checks, regression(found, slo.regression)], found)

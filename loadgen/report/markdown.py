@@ -12,7 +12,8 @@ from loadgen.report.headline import headline
 from loadgen.report.marks import simulated
 from loadgen.report.pairing import arms_differ
 from loadgen.report.rows import rows
-from loadgen.report.summary import Measured, summary_of
+from loadgen.report.summary import Measured
+from loadgen.report.table import by_arm
 from loadgen.report.validity import Reason
 from loadgen.report.words import number, seconds
 
@@ -27,7 +28,7 @@ def m(text: str) -> str:
 
 def runs(measured: Sequence[Measured]) -> str:
     """Runs side by side: headline, marks, the table, and what makes any of them invalid."""
-    summaries = [summary_of(run) for run in measured]
+    summaries = by_arm(measured)
     different = arms_differ(measured)
     found = [*different, *(one for run in measured for one in run.reasons)]
     mark = simulated([run.info for run in measured])

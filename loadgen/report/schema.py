@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -117,3 +118,14 @@ def generated(kind: str) -> str:
 def shipped(kind: str) -> str:
     """The file that ships."""
     return files("loadgen.report").joinpath("schemas", f"{kind}.schema.json").read_text(encoding="utf-8")
+
+
+def main() -> None:
+    """Write the files anew: `python -m loadgen.report.schema`, after a change of the types."""
+    folder = Path(__file__).parent / "schemas"
+    for kind in KINDS:
+        (folder / f"{kind}.schema.json").write_text(generated(kind), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -108,10 +108,39 @@ def read_sides(split_runs: Sequence[tuple[str, list[Path]]]) -> list[Side]:
                 base = (folder.name, run.turns)
             elif unequal := differences(base[1], run.turns):
                 side.reasons.append(reason(Code.ARMS_DIFFER, f"{base[0]} against {folder.name}: {unequal}."))
+            if setting := _other_setting((sides[0] if sides else side).infos[0], run.info):
+                side.reasons.append(reason(Code.ARMS_DIFFER, f"{folder.name}: {setting}."))
             if run.info.endpoint.time_scale != (sides[0] if sides else side).infos[0].endpoint.time_scale:
                 side.reasons.append(reason(Code.ARMS_DIFFER, f"{folder.name} has another time scale."))
         sides.append(side)
     return sides
+
+
+def _other_setting(first: RunInfo, other: RunInfo) -> str:
+    """In what two runs were set up differently although their turns look alike; only what both of them state counts."""
+    pairs = [
+        ("schedule", first.schedule, other.schedule),
+        ("policy", first.policy, other.policy),
+        ("workload", first.workload, other.workload),
+    ]
+    for kind, left, right in pairs:
+        names = left.keys() & right.keys() & (_SETTINGS.get(kind) or left.keys())
+        for name in sorted(names):
+            if left[name] != right[name]:
+                return f"another {kind} ({name}: {left[name]} against {right[name]})"
+    return ""
+
+
+_SETTINGS = {"policy": {"answers", "forced_output", "nonce"}, "workload": {"trace_sha256"}}
+
+
+def one_arm(side: Side) -> None:
+    """Raise InputError when the side's runs are of several arms."""
+    arms = sorted({info.arm for info in side.infos})
+    if len(arms) > 1:
+        raise InputError(
+            f"the runs of the {side.label} are of several arms ({', '.join(arms)}); name those of one arm"
+        )
 
 
 def _named(one: Reason, folder: Path) -> Reason:

@@ -7,15 +7,17 @@ censored turn; a mean is null when any turn is censored. `max` is the largest ti
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from loadgen.errors import InputError
 from loadgen.measure import metrics
 from loadgen.measure.hist import Histogram, HistogramSet, rank
-from loadgen.measure.run import PROTOCOL, RunInfo, read_run
+from loadgen.measure.run import PROTOCOL, RUN_FILE, RunInfo, read_run
 from loadgen.report import checks
 from loadgen.report.client import Client, read_client
 from loadgen.report.columns import ABSENT, CLASSES, Bools, Ints, Turns, load
@@ -58,6 +60,10 @@ def timeline_of(run: Measured) -> Timeline:
 def measure(run_dir: Path) -> Measured:
     """Read a run folder. Raises InputError when it is none, or its samples are damaged."""
     info = read_run(run_dir)
+    if not 0 < info.endpoint.time_scale < math.inf:
+        raise InputError(
+            f"{run_dir / RUN_FILE}: endpoint.time_scale is {info.endpoint.time_scale}, it must be above 0"
+        )
     turns = load(run_dir, info)
     client = read_client(run_dir)
     found = histograms(turns, info.endpoint.time_scale)

@@ -18,7 +18,7 @@ MakeRun = Callable[..., Path]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_shipped_schema_is_the_types(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert shipped(kind) == generated(kind)
+    assert shipped(kind) == generated(kind), "run `python -m loadgen.report.schema`"
     assert main(["report", "--schema", kind]) == 0
     assert capsys.readouterr().out == shipped(kind)
 
