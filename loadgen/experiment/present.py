@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from loadgen.experiment.residency import hbm_shares
 from loadgen.experiment.spec import Experiment
 from loadgen.experiment.verdict import Judged, Verdict
 from loadgen.report import words
@@ -58,6 +59,8 @@ def figures(side: Side) -> dict[str, float | None]:
     )
     nothing = all(s["groups"]["reuse"]["cached_tokens"] == 0 for s in side.summaries)
     found["cached_share"] = 0.0 if nothing else sum(cached) / sum(expected) if cached and expected else None
+    capacity = side.infos[0].endpoint.server.get("capacity_tokens")
+    found["hbm_share"], found["hbm_predicted"] = hbm_shares(side, capacity)
     noise = noise_floor([values]) if (values := side.values(*_FIGURES["reuse_ttft_s"])) else None
     found["noise_sd"] = noise.sd if noise else None
     return found
@@ -68,7 +71,9 @@ def table(cells: list[Judged]) -> Table:
     shown = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     several = len(cells) > 1
     columns = ["arm", "runs", "first", "reuse", "cached", "total", "speed-up", "95 %", "outcome"]
-    for column in ["cell", *columns] if several else columns:
+    if several:  # a sweep: what HBM alone gives is the question
+        columns = ["cell", *columns[:5], "HBM", "expected", *columns[5:]]
+    for column in columns:
         shown.add_column(column, justify="left" if column in ("cell", "arm", "outcome") else "right")
     for judged in cells:
         for place, side in enumerate(judged.sides):
@@ -78,12 +83,17 @@ def table(cells: list[Judged]) -> Table:
                 str(len(side.folders)),
                 words.seconds(mean["first_ttft_s"]),
                 words.seconds(mean["reuse_ttft_s"]),
-                words.DASH if mean["cached_share"] is None else f"{mean['cached_share']:.1%}",
+                _share(mean["cached_share"]),
+                *((_share(mean["hbm_share"]), _share(mean["hbm_predicted"])) if several else ()),
                 words.seconds(mean["total_s"]),
                 *(_speed_up(judged.comparisons[place - 1]) if place else ("", "", "")),
             ]
             shown.add_row(*([escape(judged.cell) if not place else "", *row] if several else row))
     return shown
+
+
+def _share(value: float | None) -> str:
+    return words.DASH if value is None else f"{value:.0%}"
 
 
 def _speed_up(comparison: Comparison) -> tuple[str, str, str]:
@@ -111,7 +121,10 @@ def _noise(cells: list[Judged]) -> str:
 
 def print_verdict(verdict: Verdict, console: Console) -> None:
     if verdict.cells:
-        console.print("TTFT means of first and reuse turns; cached: share of the expected reuse", style="dim")
+        console.print(
+            "TTFT means of first and reuse turns; cached, HBM: shares of the expected reuse (expected: of the pool, round robin)",
+            style="dim",
+        )
         console.print(table(verdict.cells))
         if noise := _noise(verdict.cells):
             console.print(f"noise floor, run to run: {escape(noise)}", style="dim")
