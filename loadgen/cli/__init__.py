@@ -10,9 +10,9 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
-from loadgen import __version__
 from loadgen.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, LoadgenError
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -26,23 +26,40 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("loadgen.cli.trace", "synthesize, show, validate, import and export traces"),
     "record": ("loadgen.cli.record", "record what a real agent does, through a transparent proxy"),
     "sim": ("loadgen.cli.sim", "serve a simulated endpoint with a tiered KV cache"),
+    "size": ("loadgen.cli.size", "KV bytes, what stays in HBM, when offload pays, and what to run"),
+    "whatif": ("loadgen.cli.whatif", "predict TTFT, hits and capacity of a trace on a simulated machine, without a server"),
     "doctor": ("loadgen.cli.doctor", "examine an endpoint, its path and this client before a run"),
     "experiment": ("loadgen.cli.experiment", "compare arms of a server: repeated runs in balanced order, one verdict"),
     "probe-host": ("loadgen.cli.probe_host", "sample storage, links and GPU memory of this machine, or read such samples"),
+    "init": ("loadgen.cli.init", "write a workload, an SLO file and a CI job for an endpoint"),
+    "spans": ("loadgen.cli.spans", "send a run's turns to an OpenTelemetry collector as spans"),
+    "explain": ("loadgen.cli.explain", "what a reason, an error class or an exit code means, and what to do"),
     "path": ("loadgen.cli.path", "print where a shipped file is"),
+    "completion": ("loadgen.cli.completion", "print a shell's completion script"),
 }
 
 
-def _parser(selected: str | None) -> argparse.ArgumentParser:
+class _Version(argparse.Action):
+    """Asks git only when the version is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from loadgen.version import describe
+
+        print(f"loadgen {describe()}")
+        parser.exit()
+
+
+def build_parser(selected: Collection[str]) -> argparse.ArgumentParser:
+    """The command line. Only `selected` commands get their arguments, since those need the command's module."""
     parser = argparse.ArgumentParser(
         prog="loadgen",
         description="Load generator and trace replayer for agentic coding: does KV-cache offload help, for your agents, at the tail?",
     )
-    parser.add_argument("--version", action="version", version=f"loadgen {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print version and commit, and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module, summary) in COMMANDS.items():
         sub = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        if name == selected:
+        if name in selected:
             importlib.import_module(module).add_arguments(sub)
     return parser
 
@@ -53,8 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.platform == "win32":
         print("loadgen: Windows is not supported; use Linux, macOS or WSL", file=sys.stderr)
         return 2
-    selected = next((word for word in arguments if not word.startswith("-")), None)
-    args = _parser(selected).parse_args(arguments)
+    selected = next((word for word in arguments if not word.startswith("-")), "")
+    args = build_parser({selected}).parse_args(arguments)
     try:
         return int(importlib.import_module(COMMANDS[args.command][0]).run(args))
     except LoadgenError as error:
