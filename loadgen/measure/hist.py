@@ -63,7 +63,7 @@ class Histogram:
         self._max: int | None = None
 
     def record(self, us: int) -> None:
-        """Record one value in microseconds. About 0.1 µs; the counting is done in batches."""
+        """Record one value in microseconds. About 0.3 µs; the counting is done in batches."""
         self._pending.append(us)
         if len(self._pending) >= _PENDING:
             self._count_pending()
@@ -202,14 +202,14 @@ class HistogramSet:
     def snapshot(self) -> dict[str, bytes | int]:
         """Everything recorded so far as a flat dict of bytes and integers (msgpack-able), keyed `metric|group|field`.
 
-        `buckets` holds index and count of the non-empty buckets as little-endian int64 pairs.
+        `buckets` holds the indexes of the non-empty buckets (little-endian uint16), then their counts (uint32).
         """
         flat: dict[str, bytes | int] = {}
         for metric, group, histogram in self.items():
             counts = histogram.counts
             index = np.flatnonzero(counts)
             key = f"{metric}|{group}|"
-            flat[key + "buckets"] = np.stack([index, counts[index]]).astype("<i8").tobytes()
+            flat[key + "buckets"] = index.astype("<u2").tobytes() + counts[index].astype("<u4").tobytes()
             flat[key + "sum"] = histogram.sum
             flat[key + "censored"] = histogram.censored
             flat[key + "clipped"] = histogram.clipped
@@ -224,7 +224,9 @@ class HistogramSet:
                 continue
             metric, group, _ = key.split("|")
             prefix = key.removesuffix("buckets")
-            index, counts = np.frombuffer(value, dtype="<i8").reshape(2, -1)
+            filled = len(value) // 6
+            index = np.frombuffer(value, dtype="<u2", count=filled)
+            counts = np.frombuffer(value, dtype="<u4", offset=2 * filled)
             into = self._at(metric, group)
             if index.size:
                 dense = np.zeros(BUCKETS, dtype=np.int64)

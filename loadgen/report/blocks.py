@@ -150,6 +150,25 @@ def run_table(summaries: Sequence[Summary], *, comparable: bool) -> str:
     return "".join(parts) + "</tbody></table></div>"
 
 
+def lateness(runs: Sequence[Measured]) -> str:
+    """Why turns started after their intended time, on average over all turns; empty where they did not."""
+    parts = []
+    for run in runs:
+        turns, scale = run.turns, run.scale / 1e9
+        if not len(turns):
+            continue
+        late, cap, own = (
+            (column.mean() * scale)
+            for column in (turns.send_ns - turns.intended_ns, turns.cap_wait_ns, turns.client_delay_ns)
+        )
+        if late > 0.01:
+            parts.append(
+                f"{run.info.arm}: turns left {words.seconds(float(late))} after their intended start on average, of which "
+                f"{words.seconds(float(cap))} waiting for one of the turns in flight and {words.seconds(float(own))} by the client's own lateness"
+            )
+    return f'<p class="note">{e("; ".join(parts))}.</p>' if parts else ""
+
+
 def bars(lines: Sequence[tuple[str, Sequence[tuple[str, float, str]]]], *, common: bool) -> str:
     """Stacked bars: (label, [(part's name, size, text)]). `common`: one scale for all, else each fills its line."""
     largest = max((sum(size for _, size, _ in parts) for _, parts in lines), default=0.0)

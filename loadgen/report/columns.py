@@ -57,6 +57,7 @@ class _Row(msgspec.Struct, kw_only=True):
     coalesced: bool = False
     lag_ns: Stamp | None = None
     client_delay_ns: Stamp = 0
+    cap_wait_ns: Stamp = 0
     prompt_tokens: Tokens | None = None
     target_tokens: Tokens | None = None
     expected_reuse: Tokens | None = None
@@ -72,7 +73,7 @@ class _Row(msgspec.Struct, kw_only=True):
 
 
 _STAMPS = ("intended_ns", "send_ns", "sent_ns", "first_token_ns", "last_token_ns", "end_ns")
-_DURATIONS = ("lag_ns", "client_delay_ns", "max_gap_ns")
+_DURATIONS = ("lag_ns", "client_delay_ns", "cap_wait_ns", "max_gap_ns")
 _TOKENS = (
     "prompt_tokens",
     "target_tokens",
@@ -95,6 +96,7 @@ class Turns:
     end_ns: Ints
     lag_ns: Ints
     client_delay_ns: Ints
+    cap_wait_ns: Ints
     max_gap_ns: Ints
     prompt_tokens: Ints
     target_tokens: Ints

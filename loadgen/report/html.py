@@ -80,7 +80,8 @@ def page(
         _section(
             "Figures",
             blocks.ttft_table(summaries, comparable=not different)
-            + blocks.run_table(summaries, comparable=not different),
+            + blocks.run_table(summaries, comparable=not different)
+            + blocks.lateness(runs),
         ),
         *(_figure(*chart, mark) for chart in CHARTS if any(_has(arm[chart[0]]) for arm in data["arms"])),
         _section("Where the KV came from", blocks.tiers(runs, summaries)),

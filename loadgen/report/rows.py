@@ -35,6 +35,14 @@ def rows(summaries: list[Summary]) -> Iterator[Row]:
         section = f"TTFT, {title}"
         for name in ("mean", "p50", "p90", *(["p99"] if _supported(summaries, group, "p99") else []), "max"):
             yield _row(name, section, summaries, _statistic(group, name), _ttft(group, name))
+    if any(_waited(s) for s in summaries):
+        for name in ("mean", "p90", "max"):
+            yield _row(
+                name,
+                "TTFT from intended",
+                summaries,
+                _statistic("all", name, "ttft_intended_s"),
+            )
     yield _row(
         "mean",
         "TPOT",
@@ -47,6 +55,16 @@ def rows(summaries: list[Summary]) -> Iterator[Row]:
     yield _row("turns", "turns", summaries, lambda s: words.count(s["groups"]["all"]["turns"]))
     yield _row("errors", "turns", summaries, lambda s: words.count(s["groups"]["all"]["errors"]))
     yield _row("validity", "turns", summaries, lambda s: "valid" if s["valid"] else "INVALID")
+
+
+def _waited(summary: Summary) -> bool:
+    """Whether turns started so late that TTFT from the intended start is another figure."""
+    groups = summary["groups"]["all"]
+    for name in ("mean", "p50"):
+        sent, intended = groups["ttft_s"][name], groups["ttft_intended_s"][name]
+        if sent and intended:
+            return bool(intended > 1.01 * sent)
+    return False
 
 
 def _tokens(summaries: list[Summary]) -> Iterator[Row]:
@@ -90,10 +108,8 @@ def _supported(summaries: list[Summary], group: str, name: str) -> bool:
     return any(s["groups"].get(group, {}).get("ttft_s", {}).get(name) is not None for s in summaries)
 
 
-def _statistic(group: str, name: str) -> Callable[[Summary], str]:
-    return lambda s: (
-        words.statistic(s["groups"][group], "ttft_s", name) if group in s["groups"] else words.DASH
-    )
+def _statistic(group: str, name: str, metric: str = "ttft_s") -> Callable[[Summary], str]:
+    return lambda s: words.statistic(s["groups"][group], metric, name) if group in s["groups"] else words.DASH
 
 
 def _ttft(group: str, name: str) -> Callable[[Summary], float | None]:

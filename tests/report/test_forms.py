@@ -184,3 +184,19 @@ def test_a_run_of_failed_turns_still_reports(make_run: MakeRun) -> None:
     summary = summarize(folder)
     assert summary["groups"]["all"]["ttft_s"] == dict.fromkeys(("mean", "p50", "p90", "p95", "p99", "max"))
     assert "connect 6" in rendered(folder)
+
+
+def test_waiting_is_shown_apart_from_ttft(make_run: MakeRun) -> None:
+    samples = list(sweep(reuse_s=10, first_s=10))
+    for sample in samples:
+        sample.intended_ns -= 3_000_000_000
+        sample.cap_wait_ns = 2_000_000_000
+    folder = make_run(samples)
+    assert re.search(r"TTFT from intended: mean +13\.0 s", rendered(folder))
+    assert re.search(r"TTFT, all turns: mean +10\.0 s", rendered(folder))
+    build(folder)
+    assert (
+        "turns left 3.00 s after their intended start on average, of which 2.00 s waiting"
+        in (folder / "report.html").read_text()
+    )
+    assert "from intended" not in rendered(make_run(sweep(), name="punctual"))
