@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     importer.add_argument("--name", help="name of the trace (default: from the first path)")
     importer.add_argument("--json", action="store_true", help="print one JSON object")
     importer.set_defaults(do=_import)
+
+    exporter = actions.add_parser("export", help="write a trace in another tool's format")
+    exporter.add_argument("trace", type=Path)
+    exporter.add_argument(
+        "--to", required=True, metavar="NAME", help="mooncake, weka, vllm, lmcache, aiperf or otel"
+    )
+    exporter.add_argument("-o", "--out", type=Path, required=True, help="file to write")
+    exporter.set_defaults(do=_export)
 
     show = actions.add_parser("show", help="print what is in a trace")
     show.add_argument("trace", type=Path)
@@ -109,11 +118,27 @@ def _import(args: argparse.Namespace) -> int:
         f"{done.counts['turns']:,} turns from {done.files:,} {done.format.name} files"
     )
     print(f"fidelity {done.format.fidelity}; not known from this source: {done.format.lost}")
-    for title, reasons in (("skipped", done.report.skipped), ("note", done.report.notes)):
-        for reason, count in reasons.most_common():
-            first = done.report.first.get(reason)
-            print(f"{title}: {count:,} × {reason}" + (f" (first: {first})" if first else ""))
+    _print_report(done.report.skipped, done.report.notes, done.report.first)
     return EXIT_OK
+
+
+def _export(args: argparse.Namespace) -> int:
+    from loadgen.trace.exporting import export_trace
+    from loadgen.trace.reader import open_trace
+
+    with open_trace(args.trace) as trace:
+        report = export_trace(trace, args.to, args.out)
+    print(f"wrote {args.out}")
+    _print_report(report.skipped, report.notes, report.first)
+    return EXIT_OK
+
+
+def _print_report(skipped: Counter[str], notes: Counter[str], first: dict[str, str]) -> None:
+    for title, reasons in (("skipped", skipped), ("note", notes)):
+        for reason, count in reasons.most_common():
+            print(
+                f"{title}: {count:,} × {reason}" + (f" (first: {first[reason]})" if reason in first else "")
+            )
 
 
 def _show(args: argparse.Namespace) -> int:

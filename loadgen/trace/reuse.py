@@ -24,7 +24,8 @@ CHARACTERS_PER_TOKEN = 4
 class Reuse:
     """A turn with `tokens` in its prompt, `shared` of them held by earlier prompts (null: unknowable).
 
-    `measured` is false when tokens were estimated from characters.
+    `measured` is false when tokens were estimated from characters. `source`: the turn that first held the shared
+    messages; null for `blocks`, where the turn itself names it.
     """
 
     session: Session
@@ -32,6 +33,7 @@ class Reuse:
     tokens: int | None
     shared: int | None
     measured: bool
+    source: tuple[str, int] | None = None
 
 
 def in_time_order(trace: TraceFile) -> list[Session]:
@@ -92,7 +94,7 @@ def _messages(trace: TraceFile) -> Iterator[Reuse]:
                 shared = min(tokens, round(tokens * shared_size / max(size, 1)) if exact is None else exact)
             if known is not None and prompt.chain:
                 ends.setdefault(prompt.chain[-1], known)
-            yield Reuse(session, turn, tokens, shared, known is not None)
+            yield Reuse(session, turn, tokens, shared, known is not None, prefix.source)
         index.forget(session.id)
 
 

@@ -74,11 +74,10 @@ def _classic(files: Sequence[Path], report: Report) -> Iterator[list[Agent]]:
     for folder in folders:
         rows = json_document(folder / "api_conversation_history.json", report)
         shown = folder / "ui_messages.json"
-        requests = (
-            [r for row in json_document(shown, report) or () if (r := _request(row)) is not None]
-            if shown.is_file()
-            else []
-        )
+        events = json_document(shown, report) if shown.is_file() else []
+        requests = [
+            r for row in (events if isinstance(events, list) else ()) if (r := _request(row)) is not None
+        ]
         agent = Agent(id=folder.name, calls=calls_of(_visible(rows, report, folder)))
         if requests and len(requests) != len(agent.calls):
             report.note(
@@ -97,7 +96,11 @@ def _classic(files: Sequence[Path], report: Report) -> Iterator[list[Agent]]:
 def _visible(rows: Any, report: Report, folder: Path) -> Steps:
     """What was sent: Roo keeps messages that a condensation or truncation has hidden, and marks them."""
     found: Steps = []
-    present = {get_text(row, "condenseId", "truncationId") for row in rows or () if isinstance(row, dict)}
+    present = {
+        get_text(row, "condenseId", "truncationId")
+        for row in (rows if isinstance(rows, list) else ())
+        if isinstance(row, dict)
+    }
     for number, row in enumerate(rows if isinstance(rows, list) else ()):
         role = get_text(row, "role")
         if role not in ("user", "assistant"):
