@@ -105,16 +105,12 @@ class Channel:
             self._connected = True
         return True
 
-    def send(self, upload: Upload) -> bool:
-        """Hand at most one slice to the kernel; False when the kernel took less than it was given."""
-        window = upload.window(SLICE_BYTES)
+    def send(self, upload: Upload) -> None:
+        """Hand at most one slice to the kernel, or what it takes of it."""
         try:
-            taken = self._socket.sendmsg(window)
+            upload.advance(self._socket.sendmsg(upload.window(SLICE_BYTES)))
         except (BlockingIOError, InterruptedError):
-            return False
-        offered = sum(map(len, window))
-        upload.advance(taken)
-        return bool(taken == offered)
+            pass
 
     @property
     def unsent(self) -> int:
@@ -210,14 +206,13 @@ class TlsChannel(Channel):
         if end:
             self._tunnel_answer = None
 
-    def send(self, upload: Upload) -> bool:
+    def send(self, upload: Upload) -> None:
         taken = 0
         while self._flush() and upload.left and taken < SLICE_BYTES:
             for part in upload.window(_RECORD_BYTES):
                 written = self._tls.write(part)
                 upload.advance(written)
                 taken += written
-        return self.unsent == 0
 
     @property
     def unsent(self) -> int:

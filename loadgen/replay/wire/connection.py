@@ -8,24 +8,21 @@ of bounded size between which every other stream gets its turn.
 from __future__ import annotations
 
 import ssl
-import time
 from collections.abc import Sequence
 from time import monotonic_ns
 from typing import Any
 
 from gevent import get_hub
-from gevent.hub import Waiter
 
 from loadgen.measure.sample import ErrorClass
 from loadgen.replay.wire import stamps
-from loadgen.replay.wire.addresses import Address, forget, resolve
-from loadgen.replay.wire.channel import Channel, TlsChannel, Upload
-from loadgen.replay.wire.decoder import ResponseDecoder
+from loadgen.replay.wire.addresses import forget, resolve
+from loadgen.replay.wire.channel import Channel, TlsChannel
 from loadgen.replay.wire.exchange import Exchange, Request, Timeouts
 from loadgen.replay.wire.target import Target
+from loadgen.replay.wire.turn import Turn
 
 _READ, _WRITE = 1, 2
-_NEVER = 1 << 62
 
 
 class Connection:
@@ -58,9 +55,7 @@ class Connection:
                 *headers,
             )
         )
-        self._secrets = [
-            value for name, value in headers if name.lower() in ("authorization", "x-api-key", "api-key")
-        ]
+        self._secrets = _secrets(headers)
         self._tls_context = tls_context
         self._connect_timeout_ns = int(connect_timeout_s * 1e9)
         self._kernel_stamps = kernel_stamps
@@ -70,7 +65,7 @@ class Connection:
         self._channel: Channel | None = None
         self._reader: Any = None
         self._writer: Any = None
-        self._turn: _Turn | None = None
+        self._turn: Turn | None = None
 
     # for the calling greenlet
 
@@ -82,7 +77,7 @@ class Connection:
         """
         if self._turn is not None:
             raise RuntimeError("a connection carries one request at a time")
-        turn = self._turn = _Turn(request, timeouts, self._head(request))
+        turn = self._turn = Turn(request, timeouts, self._head(request), self._loop)
         try:
             self._start(turn)
             if not turn.over:
@@ -92,7 +87,7 @@ class Connection:
             raise
         finally:
             self._turn = None
-            turn.stop_timer()
+            turn.release()
         if turn.crash is not None:
             raise turn.crash
         return turn.exchange
@@ -109,7 +104,7 @@ class Connection:
 
     # the course of an exchange
 
-    def _start(self, turn: _Turn) -> None:
+    def _start(self, turn: Turn) -> None:
         exchange = turn.exchange
         if self._channel is not None and not self._channel.quiet():
             self._drop()  # closed while idle: servers do so after a few seconds, agents think longer
@@ -128,7 +123,7 @@ class Connection:
             turn.connect_began_ns = monotonic_ns()
             self._connect_next(turn)
 
-    def _connect_next(self, turn: _Turn) -> None:
+    def _connect_next(self, turn: Turn) -> None:
         """Try the next address; fail the turn when there is none left."""
         error: Exception | None = turn.connect_error
         while turn.addresses:
@@ -157,7 +152,7 @@ class Connection:
         words = getattr(error, "strerror", None) or str(error)
         self._fail(turn, ErrorClass.CONNECT, f"cannot connect to {self.target}: {words}")
 
-    def _establish(self, turn: _Turn) -> None:
+    def _establish(self, turn: Turn) -> None:
         channel = self._channel
         assert channel is not None
         try:
@@ -178,33 +173,36 @@ class Connection:
         else:
             self._writer.stop()
 
-    def _begin_send(self, turn: _Turn) -> None:
+    def _begin_send(self, turn: Turn) -> None:
         if not self._reader.active:
             self._reader.start(self._on_readable)
-        turn.exchange.send_ns = turn.paused_ns = monotonic_ns()
+        turn.exchange.send_ns = monotonic_ns()
         self._arm(turn)
         self._push(turn)
 
-    def _push(self, turn: _Turn) -> None:
+    def _push(self, turn: Turn) -> None:
         """Send one slice; the rest goes from `_on_writable`, after the other streams had their turn."""
         channel = self._channel
         assert channel is not None
         turn.sending = True
         try:
-            took_all = channel.send(turn.upload)
-        except OSError as error:  # an early answer (401, 413) may be waiting to be read
-            turn.send_error = error
-            turn.sending = False
-            self._writer.stop()
+            channel.send(turn.upload)
+        except (
+            OSError
+        ):  # an early answer (401, 413) may be waiting to be read; if there is none, reading will say so
+            self._end_send(turn)
             return
-        turn.paused_ns = monotonic_ns()
         if not turn.upload.left and not channel.unsent:
-            turn.exchange.sent_ns = turn.paused_ns
-            turn.sending = False
-            self._writer.stop()
+            turn.exchange.sent_ns = monotonic_ns()
+            self._end_send(turn)
             return
-        turn.kernel_full = not took_all
+        turn.lateness.pause()
         self._writer.start(self._on_writable)
+
+    def _end_send(self, turn: Turn) -> None:
+        turn.sending = False
+        turn.lateness.stop()
+        self._writer.stop()
 
     # callbacks of the hub
 
@@ -217,12 +215,7 @@ class Connection:
             if turn.exchange.send_ns == 0:
                 self._establish(turn)
             elif turn.sending:
-                # After a full slice the socket stayed writable all the time; after a full kernel at least since
-                # this round of the loop began.
-                waited = time.time() - self._loop.now() if turn.kernel_full else 0.0
-                turn.exchange.client_delay_ns += (
-                    max(0, int(waited * 1e9)) if turn.kernel_full else monotonic_ns() - turn.paused_ns
-                )
+                turn.exchange.client_delay_ns += turn.lateness.resume()
                 self._push(turn)
             else:
                 self._writer.stop()
@@ -244,7 +237,7 @@ class Connection:
         except BaseException as error:  # noqa: BLE001 - raised again in the greenlet that waits
             self._crash(turn, error)
 
-    def _read(self, turn: _Turn) -> None:
+    def _read(self, turn: Turn) -> None:
         exchange = turn.exchange
         waiting = exchange.first_token_ns is None
         assert self._channel is not None
@@ -282,22 +275,19 @@ class Connection:
             turn.decoder.interrupt(error, message)
             self._finish(turn)
 
-    def _arm(self, turn: _Turn) -> None:
+    def _arm(self, turn: Turn) -> None:
         """One timer a turn. It is set again when a deadline may have come nearer; one that moved away is seen when it fires."""
-        turn.stop_timer()
         deadline = turn.deadline(self._connect_timeout_ns)[0]
-        if deadline < _NEVER:
-            turn.timer = self._loop.timer(max(0.0, (deadline - monotonic_ns()) / 1e9))
-            turn.timer.start(self._on_timer, update=True)
+        turn.set_timer(deadline, self._on_timer)
 
     # the end of an exchange
 
-    def _fail(self, turn: _Turn, error: ErrorClass, message: str) -> None:
+    def _fail(self, turn: Turn, error: ErrorClass, message: str) -> None:
         if not turn.over:
             turn.exchange.fail(error, message)
             self._finish(turn)
 
-    def _finish(self, turn: _Turn) -> None:
+    def _finish(self, turn: Turn) -> None:
         exchange, decoder = turn.exchange, turn.decoder
         exchange.end_ns = monotonic_ns()
         decoder.settle()
@@ -309,13 +299,13 @@ class Connection:
                 exchange.message = (exchange.message or "").replace(secret, "[redacted]")
         if exchange.error is ErrorClass.CANCELLED or exchange.sent_ns is None or not decoder.reusable:
             self._drop()
-        turn.wake(self._loop)
+        turn.wake()
 
-    def _crash(self, turn: _Turn, error: BaseException) -> None:
+    def _crash(self, turn: Turn, error: BaseException) -> None:
         """An error of ours inside a callback: raise it in the greenlet that waits instead of letting it hang."""
         turn.crash = error
         self._drop()
-        turn.wake(self._loop)
+        turn.wake()
 
     def _drop(self) -> None:
         if self._channel is None:
@@ -339,61 +329,10 @@ class Connection:
         return lines + _header_lines(request.headers) + b"\r\n"
 
 
-class _Turn:
-    """State of one exchange."""
-
-    def __init__(self, request: Request, timeouts: Timeouts, head: bytes) -> None:
-        self.exchange = Exchange()
-        events = request.events() if request.events is not None else None
-        self.decoder = ResponseDecoder(self.exchange, events, expects_usage=request.expects_usage)
-        self.upload = Upload((head, *request.parts))
-        self.waiter: Any = Waiter()
-        self.timer: Any = None
-        self.over = False
-        self.crash: BaseException | None = None
-        self.addresses: list[Address] = []
-        self.connect_began_ns = 0
-        self.connect_error: OSError | None = None
-        self.sending = False
-        self.send_error: OSError | None = None
-        self.kernel_full = False
-        self.paused_ns = 0
-        self._timeouts = timeouts
-        self._streams = events is not None
-
-    def deadline(self, connect_timeout_ns: int) -> tuple[int, ErrorClass, str]:
-        """The nearest deadline: monotonic ns, and what it means to pass it."""
-        exchange, limits = self.exchange, self._timeouts
-        if exchange.send_ns == 0:
-            at = self.connect_began_ns + connect_timeout_ns
-            return at, ErrorClass.CONNECT, f"no connection within {connect_timeout_ns / 1e9:g} s"
-        if exchange.first_token_ns is None:
-            limit, since, error = limits.first_token_s, exchange.send_ns, ErrorClass.TIMEOUT_FIRST_TOKEN
-            seen = "no answer at all" if exchange.headers_ns is None else "headers, but no token"
-            message = f"{seen} within {limit:g} s" if limit is not None else ""
-            if not self._streams:
-                limit = None
-        else:
-            limit, since, error = limits.stall_s, exchange.last_token_ns or 0, ErrorClass.TIMEOUT_STALL
-            message = f"nothing new for {limit:g} s" if limit is not None else ""
-        nearest = (since + int(limit * 1e9) if limit is not None else _NEVER, error, message)
-        if limits.total_s is not None:
-            at = exchange.send_ns + int(limits.total_s * 1e9)
-            if at < nearest[0]:
-                return at, error, f"not complete within {limits.total_s:g} s"
-        return nearest
-
-    def stop_timer(self) -> None:
-        if self.timer is not None:
-            self.timer.stop()
-            self.timer.close()
-            self.timer = None
-
-    def wake(self, loop: Any) -> None:
-        """End the wait after the callbacks that are already due, so that their reads are not held up."""
-        if not self.over:
-            self.over = True
-            loop.run_callback(self.waiter.switch, None)
+def _secrets(headers: Sequence[tuple[str, str]]) -> list[str]:
+    """What must not come back in a message: keys, with and without the name of their scheme."""
+    values = [value for name, value in headers if name.lower() in ("authorization", "x-api-key", "api-key")]
+    return [secret for value in values for secret in (value, value.split()[-1]) if secret]
 
 
 _contexts: list[ssl.SSLContext] = []

@@ -173,10 +173,26 @@ def test_a_large_body_arrives_whole(driver: Any, server: FaultServer) -> None:
     assert json.loads(body)["messages"] == [{"role": "user", "content": "x" * 5_000_000}]
 
 
+def test_an_upload_that_our_own_loop_held_up_says_so(driver: Any, server: FaultServer) -> None:
+    upload = {"connection": "a", "bytes": 8_000_000}
+    _, held, _ = driver.run(server.url, [{"connection": "a"}], [upload, {"work_s": 0.3}])
+    check_healthy(held)
+    assert held["client_delay_ns"] > 200_000_000
+    assert held["client_delay_ns"] <= held["sent_ns"] - held["send_ns"]
+
+
+def test_an_upload_that_the_server_held_up_is_not_blamed_on_the_client(
+    driver: Any, server: FaultServer
+) -> None:
+    server.read_delay_s = 0.3
+    (held,) = driver.run(server.url, [{"bytes": 20_000_000}])
+    check_healthy(held)
+    assert held["sent_ns"] - held["send_ns"] > 250_000_000
+    assert held["client_delay_ns"] < 100_000_000
+
+
 def test_headers(driver: Any, server: FaultServer) -> None:
-    server.scripts["denied"] = [
-        plain("401 Unauthorized", b'{"error":{"message":"key BackendAI s3cr3t is unknown"}}')
-    ]
+    server.scripts["denied"] = [plain("401 Unauthorized", b'{"error":{"message":"key s3cr3t is unknown"}}')]
     turn = {"headers": [["X-Request-Id", "r-1"], ["X-Session", "s"]]}
     good, denied = driver.run(
         server.url,

@@ -2,7 +2,7 @@
 
 A command is {"url", "rounds": [[turn, …], …]}: the turns of a round run at the same time, rounds one after
 another. A turn is {"script", "connection", "api", "collect", "bytes", "timeouts", "abort_after_s",
-"kill_after_s", "headers"}, or {"sleep_s", "spin_s"}: no request, and a loop that is busy after a while.
+"kill_after_s", "headers"}, or {"sleep_s", "spin_s", "work_s"}: no request, and a loop that is busy after a while.
 Connections of one name are kept within a command. It is run by `python -m gevent.monkey`, which patches as Locust does:
 the SDK needs that, and our own client must not mind.
 """
@@ -54,10 +54,14 @@ def run(command: dict[str, Any]) -> list[dict[str, Any]]:
         return connections[name]
 
     def play(turn: dict[str, Any], use: Any) -> dict[str, Any]:
-        if "sleep_s" in turn or "spin_s" in turn:
+        if turn.keys() & {"sleep_s", "spin_s", "work_s"}:
             gevent.sleep(turn.get("sleep_s", 0.0))
-            end = time.monotonic() + turn.get("spin_s", 0.0)
-            while time.monotonic() < end:  # a busy worker: the loop does not get to its sockets
+            # A busy worker: the loop does not get to its sockets, for some wall or CPU time.
+            end, work = (
+                time.monotonic() + turn.get("spin_s", 0.0),
+                time.thread_time() + turn.get("work_s", 0.0),
+            )
+            while time.monotonic() < end or time.thread_time() < work:
                 pass
             return {}
         api = apis.get(turn.get("api", "chat"))

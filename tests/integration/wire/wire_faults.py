@@ -72,6 +72,7 @@ class FaultServer:
         self.seen: list[tuple[dict[str, str], bytes]] = []
         self.aborted: list[str] = []  # scripts during which the client closed
         self.connections = 0
+        self.read_delay_s = 0.0  # between the head of a request and the reading of its body
         self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = self._listener.getsockname()[1]
@@ -95,7 +96,7 @@ class FaultServer:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is not None:
                 client = self._tls.wrap_socket(client, server_side=True)
-            while (request := _read_request(client, self.scripts)) is not None:
+            while (request := _read_request(client, self.scripts, self.read_delay_s)) is not None:
                 headers, body = request
                 if body is not None:
                     self.seen.append((headers, body))
@@ -134,7 +135,7 @@ class FaultServer:
 
 
 def _read_request(
-    client: socket.socket, scripts: dict[str, Sequence[Step]]
+    client: socket.socket, scripts: dict[str, Sequence[Step]], delay_s: float
 ) -> tuple[dict[str, str], bytes | None] | None:
     """Headers and body; None at the end of the connection. Of a script that begins with `early`, only the headers."""
     data = b""
@@ -150,6 +151,7 @@ def _read_request(
         return headers, None
     length = int(headers.get("content-length", "0"))
     pieces, size = [body], len(body)
+    time.sleep(delay_s)
     while size < length:
         piece = client.recv(1 << 20)
         if not piece:
