@@ -58,11 +58,15 @@ def now() -> str:
 
 def begin(experiment: Experiment, folder: Path) -> State:
     """A new state in a new folder. Raises InputError when the folder holds something already."""
-    if folder.exists() and any(folder.iterdir()):
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        occupied = any(folder.iterdir())
+    except OSError as error:
+        raise InputError(f"{folder} cannot be the folder of an experiment ({error.strerror})") from None
+    if occupied:
         raise InputError(
             f"{folder} is not empty; --resume {folder} goes on with an experiment, else choose another --out"
         )
-    folder.mkdir(parents=True, exist_ok=True)
     state = State(
         id=f"{experiment.spec.name}-{uuid.uuid4().hex[:8]}",
         name=experiment.spec.name,

@@ -39,6 +39,9 @@ def test_mistakes(tmp_path: Path) -> None:
     begin(experiment(), tmp_path / "x")
     with pytest.raises(InputError, match="not empty"):
         begin(experiment(), tmp_path / "x")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be the folder"):
+        begin(experiment(), tmp_path / "file")
     with pytest.raises(InputError, match="nothing to resume"):
         resume(experiment(), tmp_path / "y")
     changed = experiment()

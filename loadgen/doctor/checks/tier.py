@@ -85,10 +85,10 @@ def shoot(patient: Patient, prompt: str, extra: dict[str, object] | None = None)
 
 
 def quiet(patient: Patient, wait_s: float = 0.0) -> None:
-    """Let stores end: as long as the metrics say so, else `wait_s`."""
+    """Let stores end: as long as the metrics say so, else `wait_s` of the endpoint's seconds."""
     told, _ = drain(patient.api, _DRAIN_S, patient.store)
     if not told:
-        time.sleep(wait_s)
+        time.sleep(wait_s / patient.scale)
 
 
 def examine(patient: Patient, found: Controls) -> Iterator[Finding]:
