@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from time import monotonic_ns
 from typing import Any
 
+import numpy as np
+
 from loadgen.measure import metrics
-from loadgen.measure.hist import Histogram, HistogramSet
+from loadgen.measure.hist import HIGHEST_US, Histogram, HistogramSet, bucket_index
 from loadgen.measure.run import RunInfo
 from loadgen.report.figures import NEEDED, QUANTILES
 
@@ -82,6 +84,12 @@ class Live:
         """Cached tokens of all prompt tokens, as the server reported them; None where it reported none."""
         asked = self.counts.get("prompt_tokens_known", 0)
         return self.counts.get("cached_tokens", 0) / asked if asked else None
+
+
+def within(histogram: Histogram, limit_s: float) -> int:
+    """How many turns had the event within so many seconds; the edge is a bucket's, 0.1 % wide."""
+    edge = bucket_index(np.array([min(int(limit_s * 1e6), HIGHEST_US)], dtype=np.int64))[0]
+    return int(histogram.counts[: edge + 1].sum())
 
 
 def percentiles_s(histogram: Histogram) -> dict[str, float | str | None]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -19,8 +18,8 @@ from prometheus_client.core import (
 )
 
 from loadgen.measure import metrics
-from loadgen.measure.hist import HIGHEST_US, Histogram, bucket_index
-from loadgen.observe.live import CLASSES, TIERS, Live
+from loadgen.measure.hist import Histogram
+from loadgen.observe.live import CLASSES, TIERS, Live, within
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 EDGES_S = (
@@ -125,13 +124,8 @@ class _Collector:
 
 def _buckets(histogram: Histogram, edges_s: tuple[float, ...]) -> list[tuple[str, float]]:
     """(upper edge in seconds, cumulative count), the last one `+Inf` with the censored turns."""
-    cumulative = np.cumsum(histogram.counts)
-    edges_us = np.minimum(np.array(edges_s) * 1e6, HIGHEST_US).astype(np.int64)
-    found = cumulative[bucket_index(edges_us)]
-    return [
-        *((str(edge), float(count)) for edge, count in zip(edges_s, found, strict=True)),
-        ("+Inf", float(histogram.n)),
-    ]
+    found = [(str(edge), float(within(histogram, edge))) for edge in edges_s]
+    return [*found, ("+Inf", float(histogram.n))]
 
 
 def page(live: Live | None) -> bytes:

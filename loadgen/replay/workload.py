@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from loadgen import tokens
+from loadgen import paths, tokens
 from loadgen.corpus import build, material, recipe
 from loadgen.corpus.context import MANIFEST, load_set
 from loadgen.errors import InputError
@@ -27,9 +27,12 @@ def trace_path(options: Options, tokenizer: Tokenizer | None, *, quiet: bool = T
     the user's cache under the hash of what they were made from."""
     if options.trace:
         path = Path(options.trace)
-        if not path.is_file():
-            raise InputError(f"there is no trace {path}")
-        return path
+        if path.is_file():
+            return path
+        try:
+            return paths.find(options.trace)
+        except InputError:
+            raise InputError(f"there is no trace {path}, neither here nor among the shipped ones") from None
     folder = Path(options.contexts) if options.contexts else _built(options, tokenizer)
     return _trace_of(folder, options, tokenizer)
 
@@ -42,7 +45,11 @@ def _built(options: Options, tokenizer: Tokenizer | None) -> Path:
     with tempfile.TemporaryDirectory(dir=root, prefix=".building-") as temporary:
         out = Path(temporary) / "contexts"
         found = build.build(
-            source, n=options.sessions or DEFAULT_SESSIONS, tokens=options.context_tokens, out=out, tokenizer=used
+            source,
+            n=options.sessions or DEFAULT_SESSIONS,
+            tokens=options.context_tokens,
+            out=out,
+            tokenizer=used,
         )
         final = root / found.content_hash[:32]
         if not (final / MANIFEST).is_file():
@@ -60,14 +67,19 @@ def _trace_of(folder: Path, options: Options, tokenizer: Tokenizer | None) -> Pa
         raise InputError(f"{folder} holds {len(contexts.contexts)} contexts, fewer than --sessions {wanted}")
     turns = options.turns or DEFAULT_TURNS
     output = options.output_tokens or DEFAULT_OUTPUT
-    identity = msgspec.json.encode((2, contexts.content_hash, wanted, turns, options.new_tokens, output, options.seed))
+    identity = msgspec.json.encode(
+        (2, contexts.content_hash, wanted, turns, options.new_tokens, output, options.seed)
+    )
     place = cache_dir("workloads") / hashlib.sha256(identity).hexdigest()[:32]
     trace = place / "trace.jsonl"
     if trace.is_file():
         return trace
     linked = place / "contexts"
     linked.mkdir(parents=True, exist_ok=True)
-    for name in [MANIFEST, *(n for c in contexts.contexts for n in (c.file, str(Path(c.file).with_suffix(".json"))))]:
+    for name in [
+        MANIFEST,
+        *(n for c in contexts.contexts for n in (c.file, str(Path(c.file).with_suffix(".json")))),
+    ]:
         _link(folder / name, linked / name)
     used = tokenizer if tokenizer and tokenizer.name == contexts.tokenizer else tokens.get(contexts.tokenizer)
     text = material.Material(folder, used, options.seed).text
