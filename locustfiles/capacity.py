@@ -10,13 +10,8 @@ from loadgen.observe.live import within
 from loadgen.replay.plugin import Agent
 from loadgen.replay.scenario import workload
 
-LIMIT_S, SHARE, STEP, STEP_S, MOST = (
-    8.0,
-    0.90,
-    2,
-    60.0,
-    64,
-)  # wall seconds a step; the limit is in endpoint seconds
+LIMIT_S, SHARE = 8.0, 0.90  # 90 % of the later turns of a step within 8 endpoint seconds
+STEP, STEP_S, MOST = 2, 60.0, 64  # sessions a step, wall seconds a step, sessions at most
 
 workload("capacity.toml")
 
@@ -26,22 +21,18 @@ class CapacityAgent(Agent):
 
 
 class UntilTooSlow(LoadTestShape):
-    """Steps of STEP sessions. Each is judged by its own turns, and the last one that held is the answer."""
+    """Each step is judged by its own turns; the last one that held is the answer."""
 
-    step, held, before = 1, 0, None
+    users, seen, good = STEP, 0, 0
 
     def tick(self):
-        if self.get_run_time() < self.step * STEP_S:
-            return self.step * STEP, 100
-        now = self.runner.environment.loadgen.master.merged().get(TTFT, "reuse")
-        late, turns = now.n - within(now, LIMIT_S), now.n
-        was_late, was_turns = self.before or (0, 0)
-        self.before, share = (late, turns), 1 - (late - was_late) / max(1, turns - was_turns)
-        print(
-            f"{self.step * STEP} sessions: {share:.1%} of {turns - was_turns} later turns within {LIMIT_S} s"
-        )
-        if turns == was_turns or share < SHARE or (self.step + 1) * STEP > MOST:
-            print(f"capacity: {self.held if share < SHARE else self.step * STEP} sessions")
-            return None
-        self.held, self.step = self.step * STEP, self.step + 1
-        return self.step * STEP, 100
+        if self.get_run_time() >= STEP_S * self.users / STEP:
+            ttft = self.runner.environment.loadgen.master.merged().get(TTFT, "reuse")
+            turns, self.seen = ttft.n - self.seen, ttft.n
+            share, self.good = (within(ttft, LIMIT_S) - self.good) / max(1, turns), within(ttft, LIMIT_S)
+            print(f"{self.users} sessions: {share:.1%} of {turns} later turns within {LIMIT_S} s", flush=True)
+            if share < SHARE or self.users >= MOST:
+                print(f"capacity: {self.users - STEP if share < SHARE else self.users} sessions", flush=True)
+                return None
+            self.users += STEP
+        return self.users, 100
