@@ -25,6 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--verdict-only", action="store_true", help="with --resume: judge the runs that there are, start none"
     )
+    parser.add_argument(
+        "--history",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="DIR",
+        help="folders of earlier equal runs that tell the run-to-run noise",
+    )
     parser.add_argument("--yes", action="store_true", help="send to hosts that are not local without asking")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -41,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     from loadgen.experiment.order import order
     from loadgen.experiment.runner import Runner
     from loadgen.experiment.verdict import judge
+    from loadgen.report.sides import read_sides, run_folders
 
     if args.out and args.resume:
         raise InputError("--out begins an experiment and --resume goes on with one; give one of them")
@@ -71,7 +80,8 @@ def run(args: argparse.Namespace) -> int:
                 f"stopped; go on with: loadgen experiment {args.file} --resume {folder}", markup=False
             )
             raise
-    verdict = judge(experiment, kept, folder)
+    history = read_sides([(str(argument), run_folders(argument)) for argument in args.history])
+    verdict = judge(experiment, kept, folder, history)
     result = present.as_json(experiment, verdict)
     (folder / "verdict.json").write_text(json.dumps(result, indent=1) + "\n")
     if args.json:

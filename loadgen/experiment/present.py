@@ -38,7 +38,7 @@ def plan_lines(experiment: Experiment) -> list[str]:
         f"{effect:.1%} is found nine times in ten"
     )
     if spec.runs < 5:
-        line += "; below 5 runs an arm only a stored or pooled variance can decide"
+        line += "; below 5 runs an arm it needs a variance pooled over 8 degrees of freedom, from other cells or --history"
     needed = (
         runs_needed(spec.expected_sd, effect / 2, spec.tolerance) if effect / 2 > spec.tolerance else None
     )
@@ -128,6 +128,8 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
         console.print(table(verdict.cells))
         if noise := _noise(verdict.cells):
             console.print(f"noise floor, run to run: {escape(noise)}", style="dim")
+        if verdict.order:
+            console.print(escape(verdict.order), style="dim")
     simulated = sorted(
         {
             info.endpoint.simulated or ""
@@ -161,6 +163,7 @@ def as_json(experiment: Experiment, verdict: Verdict) -> dict[str, Any]:
         "sentence": verdict.sentence,
         "exit_code": verdict.exit_code,
         "missing_runs": verdict.missing,
+        "order": verdict.order,
         "reasons": [str(one) for one in verdict.reasons],
         "controls": [{"name": c.name, "passed": c.passed, "sentence": c.sentence} for c in verdict.controls],
         "cells": [

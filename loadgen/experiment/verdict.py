@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from loadgen.errors import EXIT_INCONCLUSIVE, EXIT_INVALID, EXIT_OK, EXIT_REGRESSION
+from loadgen.experiment.drift import order_effect
+from loadgen.experiment.order import Step
 from loadgen.experiment.spec import Experiment
 from loadgen.experiment.state import Result, State
 from loadgen.measure.probes.fingerprint import differences
@@ -44,36 +46,58 @@ class Verdict:
     controls: list[Control]
     reasons: list[Reason] = field(default_factory=list)
     missing: int = 0  # runs of the plan that never ended
+    order: str | None = None  # whether a run's place in its block mattered
     sentence: str = ""
     exit_code: int = EXIT_INCONCLUSIVE
 
 
-def judge(experiment: Experiment, state: State, folder: Path) -> Verdict:
-    """Judge the runs that there are. The primary cell decides; every other cell describes."""
+def judge(experiment: Experiment, state: State, folder: Path, history: Sequence[Side] = ()) -> Verdict:
+    """Judge the runs that there are. The primary cell decides; every other cell describes.
+
+    Run-to-run noise is pooled over all cells (it is relative, and the arms are the same), and over `history`: equal runs of earlier days.
+    """
     done = {step.index: result for step in state.plan if (result := state.done(step)) is not None}
-    cells = []
+    steps = [step for step in state.plan if step.index in done]
+    sides: dict[str, list[Side]] = {}
     for cell in experiment.cells:
         grouped = [
             (
                 arm.name,
-                [
-                    folder / done[step.index].folder
-                    for step in state.plan
-                    if step.cell == cell.name and step.arm == arm.name and step.index in done
-                ],
+                [folder / done[s.index].folder for s in steps if (s.cell, s.arm) == (cell.name, arm.name)],
             )
             for arm in experiment.spec.arms
         ]
-        if not all(folders for _, folders in grouped):
+        if all(folders for _, folders in grouped):
+            sides[cell.name] = read_sides(grouped)
+    cells = []
+    for cell in experiment.cells:
+        if (mine := sides.get(cell.name)) is None:
             continue
-        sides = read_sides(grouped)
-        others = [compare(sides[0], side, tolerance=experiment.spec.tolerance) for side in sides[1:]]
-        cells.append(Judged(cell.name, cell.kind, sides, others))
+        others = [
+            side for name, theirs in sides.items() if name != cell.name for side in theirs if not side.reasons
+        ]
+        compared = [
+            compare(mine[0], side, tolerance=experiment.spec.tolerance, history=[*others, *history])
+            for side in mine[1:]
+        ]
+        cells.append(Judged(cell.name, cell.kind, mine, compared))
     verdict = Verdict(cells, [], missing=len(state.plan) - len(done))
     verdict.reasons = unlike(experiment, state, list(done.values()))
     verdict.controls = _controls(experiment, cells)
+    verdict.order = _order(steps, sides)
     _conclude(verdict, experiment)
     return verdict
+
+
+def _order(steps: Sequence[Step], sides: dict[str, list[Side]]) -> str | None:
+    """The order effect over all cells and arms; runs of a side stand in the order of the plan."""
+    values: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for cell, judged in sides.items():
+        for side in judged:
+            places = [step.position for step in steps if (step.cell, step.arm) == (cell, side.label)]
+            if (means := side.values(*_TTFT)) is not None:
+                values[cell, side.label] = list(zip(places, means, strict=True))
+    return order_effect(values)
 
 
 def unlike(experiment: Experiment, state: State, results: Sequence[Result]) -> list[Reason]:

@@ -14,6 +14,7 @@ from rich.console import Console
 from runs import write_folder
 
 from loadgen.experiment import present
+from loadgen.experiment.drift import order_effect
 from loadgen.experiment.residency import round_robin_share
 from loadgen.experiment.spec import Cell, Controls, Experiment
 from loadgen.experiment.state import Result, State, begin
@@ -74,6 +75,21 @@ def test_no_difference_is_an_answer(tmp_path: Path) -> None:
 
 def test_two_runs_an_arm_prove_nothing(tmp_path: Path) -> None:
     assert outcome(tmp_path, {("c0", "a0"): 3.0, ("c0", "a1"): 1.0}, runs=2) == ("inconclusive", 4)
+
+
+def test_other_cells_lend_their_noise(tmp_path: Path) -> None:
+    """Two runs an arm in five cells: ten degrees of freedom, enough to decide by a pooled variance."""
+    truth = {(f"c{n}", arm): mean for n in range(5) for arm, mean in (("a0", 3.0), ("a1", 1.0))}
+    assert outcome(tmp_path, truth, runs=2) == ("faster", 0)
+
+
+def test_an_order_effect_is_seen_and_none_is_not_invented() -> None:
+    even = {("c", "a"): [(0, 1.0), (1, 1.01), (0, 1.01), (1, 1.0)], ("c", "b"): [(1, 5.0), (0, 5.02)]}
+    assert (order_effect(even) or "").startswith("no order effect")
+    later = {("c", "a"): [(0, 1.0), (1, 1.2), (0, 1.01), (1, 1.21)], ("c", "b"): [(1, 6.0), (0, 5.0)]}
+    assert (order_effect(later) or "").startswith("an order effect")
+    assert order_effect({("c", "a"): [(0, 1.0), (1, 1.2)]}) is None
+    assert order_effect({}) is None
 
 
 def test_missing_runs_leave_it_open(tmp_path: Path) -> None:
