@@ -30,20 +30,14 @@ class Patient:
     timeout_s: float = 900.0
     store: Api | None = None  # /metrics of a KV store beside the server
     evict: bool = False  # the KV pool may be filled with other prompts to see what lies behind it
+    forced: bool = field(default=True, init=False)  # whether ignore_eos and min_tokens are accepted
     prompt_tokens_sent: int = field(default=0, init=False)
 
     @property
     def scale(self) -> float:
         return self.facts.time_scale
 
-    def ask(
-        self,
-        text: str,
-        *,
-        output_tokens: int = 2,
-        forced: bool = True,
-        extra: dict[str, object] | None = None,
-    ) -> Asked:
+    def ask(self, text: str, *, output_tokens: int = 2, extra: dict[str, object] | None = None) -> Asked:
         """One streamed answer to one user message."""
         messages: list[Message] = [{"role": "user", "content": text}]
         asked = ask(
@@ -51,7 +45,7 @@ class Patient:
             self.facts.model,
             messages,
             output_tokens=output_tokens,
-            forced=forced,
+            forced=self.forced,
             extra=dict(extra or {}),
             timeout_s=self.timeout_s,
         )

@@ -21,13 +21,20 @@ def examine(patient: Patient) -> Iterator[Finding]:
     prompt = text(_TOKENS)
     before = scrape(patient.api)
     first = patient.ask(prompt, output_tokens=OUTPUT)
+    if first.exchange.status == 400:
+        refused = first
+        patient.forced = False
+        first = patient.ask(prompt, output_tokens=OUTPUT)
+        if first.error is None:
+            yield _unforced(refused)
     after = scrape(patient.api)
     if first.exchange.usage is None and first.error is not None:
         yield _broken(first)
         return
     yield _shape(first)
     yield _usage(first)
-    yield _length(first)
+    if patient.forced:
+        yield _length(first)
     again = patient.ask(prompt, output_tokens=OUTPUT)
     yield _cached(first, again)
     yield _bursts(first, patient)
@@ -41,7 +48,17 @@ def _broken(asked: Asked) -> Finding:
         status=Status.FAIL,
         seen=asked.error or "",
         meaning="Every turn of a run would fail like this.",
-        remedy="Try the same request with curl; forced lengths (ignore_eos, min_tokens) are vLLM's and SGLang's own.",
+        remedy="Try a chat completion with curl and read the server's log.",
+    )
+
+
+def _unforced(refused: Asked) -> Finding:
+    return Finding(
+        check="output length",
+        status=Status.WARN,
+        seen=f"ignore_eos and min_tokens are refused ({refused.exchange.message})",
+        meaning="Answers end where the model ends them: turns differ in length between arms.",
+        remedy="Run with --natural-output and compare TTFT alone.",
     )
 
 
