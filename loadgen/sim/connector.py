@@ -73,6 +73,9 @@ class Connector:
     def __init__(self, arm: Arm, kv_bytes: int, on_empty: Callable[[Stream], None] | None = None) -> None:
         self.synchronous = arm.connector == "sync"
         self.tiers = [ExternalTier(tier, kv_bytes, on_empty) for tier in arm.tiers]
+        self.throttled = any(
+            tier.write_gb_s is not None for tier in arm.tiers
+        )  # what storing costs depends on when
         self._staging_tokens = 1 << 62 if arm.staging_bytes is None else int(arm.staging_bytes / kv_bytes)
 
     def lookup(self, space: Hashable, stream: Stream, tokens: int) -> Found:

@@ -201,15 +201,14 @@ class Engine:
         if self._decoding and not leap:
             step.decoders = list(self._decoding)
         decoders, kv = len(self._decoding), self._kv
-        spent = self._admit(step) + self._prefill(step, self._budget - decoders)
+        spent = self._admit(step)
+        chunks = self._chunks(decoders) if leap else 1
+        spent += self._prefill(step, self._budget - decoders, chunks)
         if not decoders:
             self.now_s += spent
-        elif step.prompt_tokens or spent or not leap:
-            self.now_s += spent + self.cost.decode(decoders, kv)
-            self._decode(1, decoders, step)
         else:
-            steps = self._leap(decoders, kv)
-            self.now_s += self.cost.decode_run(decoders, kv, steps)
+            steps = chunks if step.prompt_tokens or spent or not leap else self._leap(decoders, kv)
+            self.now_s += spent + self.cost.decode_run(decoders, kv, steps)
             self._decode(steps, decoders, step)
         step.end_s = self.now_s
         self._finish(step)
@@ -382,11 +381,24 @@ class Engine:
                 request.computed // self.block,
             )
 
-    def _prefill(self, step: Step, budget: int) -> float:
-        """Spend the token budget on prefills; seconds of compute and of storing what was computed."""
+    def _chunks(self, decoders: int) -> int:
+        """Steps in a row that the oldest prefill fills alone, so that nobody is admitted and nothing else changes."""
+        if not self._prefilling or self.connector.throttled:
+            return 1
+        oldest = self._prefilling[0]
+        steps = (oldest.prompt + oldest.emitted - oldest.computed - 1) // max(1, self._budget - decoders)
+        if decoders and steps > 1:
+            steps = min(steps, self._finishing[0][0] - self._steps)
+            if self._growing:
+                steps = min(steps, self._growing[0][0] - self._steps)
+        return max(1, steps)
+
+    def _prefill(self, step: Step, budget: int, chunks: int) -> float:
+        """Spend the token budget of `chunks` steps on prefills; seconds of compute and of storing what was computed."""
         if not self._prefilling:
             return 0.0
-        spent = self.cost.step_s
+        spent = self.cost.step_s * chunks
+        budget *= chunks
         left: list[Request] = []
         for request in self._prefilling:
             target = request.prompt + request.emitted

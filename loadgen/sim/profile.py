@@ -108,6 +108,18 @@ def load(argument: str) -> Profile:
     return profile
 
 
+def load_tier(argument: str) -> Tier:
+    """An external tier from a TOML file of its fields. Raises InputError that names what is wrong."""
+    try:
+        return msgspec.convert(tomllib.loads(Path(argument).read_text(encoding="utf-8")), type=Tier)
+    except OSError as error:
+        raise InputError(
+            f"cannot read tier {argument}: {error.strerror}; give a TOML file or `none`"
+        ) from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise InputError(f"tier {argument}: {error}") from None
+
+
 def check(profile: Profile) -> None:
     """Raise InputError for numbers that no machine can have."""
     block = profile.scheduler.block_size

@@ -26,8 +26,8 @@ class Extent:
         self.first = first
         self.end = end
         self.refs = refs
-        self.previous: Extent = self  # linked to itself: not in the queue
-        self.next: Extent = self
+        self.previous: Extent | None = None  # in the queue both are set
+        self.next: Extent | None = None
 
 
 class Line:
@@ -69,7 +69,8 @@ class PrefixStore:
         self._tail_first = evict == "tail"
         self._on_empty = on_empty
         self._lines: dict[tuple[Hashable, Stream], Line] = {}
-        self._queue = Extent(None, 0, 0, 0)  # sentinel: .next is evicted first
+        self._first: Extent | None = None  # evicted next
+        self._last: Extent | None = None
 
     @property
     def available(self) -> int:
@@ -196,7 +197,6 @@ class PrefixStore:
 
     def release(self, held: Held) -> None:
         """Give held blocks back; those that nobody holds any more join the queue in the order of eviction."""
-        queue = self._queue
         last: Extent | None = None
         for line, first, end in reversed(held) if self._tail_first else held:
             extents = line.extents
@@ -214,9 +214,7 @@ class PrefixStore:
                     last.first, last.end = min(last.first, extent.first), max(last.end, extent.end)
                     extents.remove(extent)
                     continue
-                tail = queue.previous
-                tail.next = queue.previous = extent
-                extent.previous, extent.next = tail, queue
+                self._append(extent)
                 last = extent
 
     def clear(self) -> bool:
@@ -248,7 +246,7 @@ class PrefixStore:
                     self._split(extents, at, end)
                 if extent.refs == 0:
                     self.idle -= extent.end - extent.first
-                    _unlink(extent)
+                    self._unlink(extent)
                 extent.refs += 1
             at += 1
 
@@ -259,18 +257,44 @@ class PrefixStore:
         extent.end = middle
         extents.insert(at + 1, rest)
         if extent.refs == 0:
-            before = extent.previous if self._tail_first else extent
-            rest.previous, rest.next = before, before.next
-            before.next.previous = rest
-            before.next = rest
+            if self._tail_first:
+                self._link(extent.previous, rest, extent)
+            else:
+                self._link(extent, rest, extent.next)
+
+    def _append(self, extent: Extent) -> None:
+        self._link(self._last, extent, None)
+
+    def _link(self, before: Extent | None, extent: Extent, after: Extent | None) -> None:
+        extent.previous, extent.next = before, after
+        if before is None:
+            self._first = extent
+        else:
+            before.next = extent
+        if after is None:
+            self._last = extent
+        else:
+            after.previous = extent
+
+    def _unlink(self, extent: Extent) -> None:
+        before, after = extent.previous, extent.next
+        if before is None:
+            self._first = after
+        else:
+            before.next = after
+        if after is None:
+            self._last = before
+        else:
+            after.previous = before
+        extent.previous = extent.next = None
 
     def _evict(self, blocks: int) -> None:
-        queue = self._queue
         self.evicted += blocks
         self.used -= blocks
         self.idle -= blocks
         while blocks > 0:
-            extent = queue.next
+            extent = self._first
+            assert extent is not None
             size = extent.end - extent.first
             if size > blocks:
                 if self._tail_first:
@@ -279,7 +303,7 @@ class PrefixStore:
                     extent.first += blocks
                 return
             blocks -= size
-            _unlink(extent)
+            self._unlink(extent)
             line = extent.line
             assert line is not None
             line.extents.remove(extent)
@@ -290,12 +314,6 @@ class PrefixStore:
             del self._lines[line.key]
             if self._on_empty is not None:
                 self._on_empty(line.key[1])
-
-
-def _unlink(extent: Extent) -> None:
-    extent.previous.next = extent.next
-    extent.next.previous = extent.previous
-    extent.previous = extent.next = extent
 
 
 def _insert(line: Line, extent: Extent) -> None:
