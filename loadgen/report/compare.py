@@ -174,8 +174,8 @@ def _judge(
     if not decidable(found):
         return (
             "inconclusive",
-            f"{change}. This describes the runs and proves nothing: there are {found.runs[0]} and {found.runs[1]}, "
-            f"and it takes {MIN_RUNS} a side, or a stored variance.",
+            f"{change}. This describes the runs and proves nothing: {found.runs[0]} against {found.runs[1]}, "
+            f"where it takes {MIN_RUNS} a side, or a stored variance.",
         )
     interval = primary.interval
     assert interval is not None

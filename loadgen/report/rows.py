@@ -52,6 +52,12 @@ def rows(summaries: list[Summary]) -> Iterator[Row]:
     )
     yield _row("output tokens/s", "rate", summaries, lambda s: words.number(s["rate"]["output_tokens_s"]))
     yield from _tokens(summaries)
+    yield _row(
+        "job time, mean", "sessions", summaries, lambda s: words.seconds(s["sessions"]["job_s"]["mean"])
+    )
+    yield _row(
+        "waiting for first tokens", "sessions", summaries, lambda s: _percent(s["sessions"]["stall_share"])
+    )
     yield _row("turns", "turns", summaries, lambda s: words.count(s["groups"]["all"]["turns"]))
     yield _row("errors", "turns", summaries, lambda s: words.count(s["groups"]["all"]["errors"]))
     yield _row("validity", "turns", summaries, lambda s: "valid" if s["valid"] else "INVALID")
@@ -98,6 +104,10 @@ def _tokens(summaries: list[Summary]) -> Iterator[Row]:
 
 def _tier(name: str) -> Callable[[Summary], str]:
     return lambda s: _share(s["tiers"][name], sum(s["tiers"].values()))
+
+
+def _percent(share: float | None) -> str:
+    return words.DASH if share is None else words.percent(share, 1.0)
 
 
 def _share(part: float | None, whole: float | None) -> str:

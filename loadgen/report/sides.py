@@ -64,7 +64,7 @@ def run_folders(argument: Path) -> list[Path]:
     if (argument / RUN_FILE).is_file():
         return [argument]
     if not argument.is_dir():
-        raise InputError(f"{argument} does not exist; give a run folder, or a folder of runs")
+        raise InputError(f"{argument} is no folder; give a run folder, or a folder of runs")
     found = sorted(path.parent for path in argument.glob(f"*/{RUN_FILE}"))
     if not found:
         raise InputError(f"{argument} is neither a run folder (it has no {RUN_FILE}) nor does it hold any")

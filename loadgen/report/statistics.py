@@ -208,7 +208,7 @@ def holm(p: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Share:
-    """Share of turns over a limit. `low` and `high` are one-sided 95 % bounds; `effective` is the n that they rest on."""
+    """Share of turns over a limit. `low` and `high` are one-sided 95 % bounds; `effective` is the n that `high` rests on."""
 
     over: int
     turns: int
@@ -230,32 +230,34 @@ def exceedance(
     """Bounds of the share of turns over a limit, adjusted for turns of one session being alike. All arrays are [N].
 
     Korn and Graubard: the exact binomial bounds with n* = n / deff x (t(n - 1) / t(clusters - 1))^2 turns, where
-    deff = 1 + (m - 1) ICC, m the (weighted) turns a session. With no turn over the limit, or all, the indicator shows no
-    clustering; then the ICC of the log times stands in, unless the limit lies CLEAR of them.
+    deff = 1 + (m - 1) ICC and m is the (weighted) number of turns a session. The lower bound, which can fail a run, takes the ICC of
+    being over the limit. The upper one, which can pass it, takes that of the log times where it is larger: few turns over
+    a limit show little of their clustering. Where the limit lies CLEAR of the times these say nothing about it.
     """
     n, k = int(over.size), int(np.count_nonzero(over))
     if not n:
         return Share(0, 0, 0, 0.0, 0.0, 1.0)
     _, codes = np.unique(cluster, return_inverse=True)
-    sizes = np.bincount(codes)
-    icc = 0.0
-    if 0 < k < n:
-        icc = intraclass(over.astype(np.float64), codes)
-    elif log_time is not None and log_time.size == n:
+    icc = icc_of_times = intraclass(over.astype(np.float64), codes)
+    if log_time is not None:
         spread = float(log_time.std())
         if spread and abs(log_limit - float(log_time.mean())) < CLEAR * spread:
-            icc = intraclass(log_time, codes)
-    weighted = float((sizes.astype(np.float64) ** 2).sum()) / n
-    effective = n / (1 + (weighted - 1) * icc)
-    if sizes.size > 1:
-        effective *= (float(stats.t.ppf(LEVEL, n - 1)) / float(stats.t.ppf(LEVEL, sizes.size - 1))) ** 2
-    else:
-        effective = 1.0  # one session says nothing about others
-    effective = min(effective, float(n))
-    hits = k / n * effective
-    low = float(stats.beta.ppf(1 - LEVEL, hits, effective - hits + 1)) if k else 0.0
-    high = float(stats.beta.ppf(LEVEL, hits + 1, effective - hits)) if k < n else 1.0
-    return Share(k, n, int(sizes.size), effective, low, high)
+            icc_of_times = max(icc, intraclass(log_time, codes))
+    for_low, for_high = _effective(codes, icc), _effective(codes, icc_of_times)
+    low = float(stats.beta.ppf(1 - LEVEL, k / n * for_low, for_low - k / n * for_low + 1)) if k else 0.0
+    high = float(stats.beta.ppf(LEVEL, k / n * for_high + 1, for_high - k / n * for_high)) if k < n else 1.0
+    return Share(k, n, int(codes.max()) + 1, for_high, low, high)
+
+
+def _effective(codes: npt.NDArray[np.integer], icc: float) -> float:
+    """Independent turns that n turns in clusters are worth."""
+    sizes = np.bincount(codes).astype(np.float64)
+    n = codes.size
+    if sizes.size < 2:
+        return 1.0  # one session says nothing about others
+    worth = n / (1 + (float((sizes**2).sum()) / n - 1) * icc)
+    quantiles = stats.t.ppf(LEVEL, [n - 1, sizes.size - 1])
+    return min(float(worth * (quantiles[0] / quantiles[1]) ** 2), float(n))
 
 
 def intraclass(values: Floats, codes: npt.NDArray[np.integer]) -> float:

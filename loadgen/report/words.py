@@ -41,7 +41,7 @@ def count(value: float | None) -> str:
 
 def tokens(value: float) -> str:
     """Tokens in three significant digits: `5.61 M`, `140 k`, `128`."""
-    for unit, size in (("M", 1e6), ("k", 1e3)):
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= size * 0.9995:
             return f"{number(value / size)} {unit}"
     return f"{value:.0f}"

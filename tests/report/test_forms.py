@@ -157,7 +157,7 @@ def test_cli_report_in_every_form(make_run: MakeRun, capsys: pytest.CaptureFixtu
     assert main(["report", str(folder)]) == 0
     assert (folder / "report.html").is_file()
     assert main(["report", str(folder / "none")]) == 2
-    assert "does not exist" in capsys.readouterr().err
+    assert "is no folder" in capsys.readouterr().err
 
 
 def test_damaged_input_is_one_sentence(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
