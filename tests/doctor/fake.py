@@ -39,6 +39,7 @@ class Behaviour:
     reset: bool = False
     tier: str | None = None  # "tag": keys are tags and salts are not seen; "salt": keys hold the salt
     honours_skip_save: bool = True
+    ignores_salt: bool = False
     models: Any = None
 
 
@@ -192,7 +193,7 @@ class Handler(BaseHTTPRequestHandler):
         """(tokens from HBM, tokens from the tier) of this prompt, and everything stored that gets stored."""
         b, state = self.behaviour, self.state
         text = json.dumps(body["messages"])
-        salt = body.get("cache_salt")
+        salt = None if b.ignores_salt else body.get("cache_salt")
         transfer = body.get("kv_transfer_params") or {}
         tag = next((v for k, v in transfer.items() if k.startswith("lmcache.tag.")), None)
         key = (tag if b.tier == "tag" else salt, text)

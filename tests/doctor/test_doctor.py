@@ -105,15 +105,13 @@ def test_a_connector_that_does_not_see_the_salt() -> None:
         True,
         True,
     )
-    assert found.cold_s is not None
-    assert found.external_s is not None
     assert said["tier"].data["external_tokens"] > 500
 
 
 def test_a_connector_whose_keys_hold_the_salt_is_seen_once_hbm_is_empty() -> None:
     found, said = controls(Behaviour(tier="salt", reset=True))
     assert (found.alive, found.salt_keeps_tier) == (True, False)
-    assert "full recompute" in said["tier"].seen
+    assert "does not reach it" in said["tier"].seen
     assert found.skip_save is True
 
 
@@ -128,6 +126,21 @@ def test_without_a_way_to_empty_hbm_nothing_is_claimed() -> None:
     assert found.alive is None
     assert said["tier"].status is Status.NOTE
     assert "--evict" in said["tier"].remedy
+
+
+@pytest.mark.parametrize("tier_keys", ["tag", None])
+def test_a_server_that_ignores_salts_is_not_taken_for_a_tier(tier_keys: str | None) -> None:
+    found, said = controls(Behaviour(tier=tier_keys, ignores_salt=True))
+    assert found.alive is None
+    assert said["cache_salt"].data["ignored"] is True
+    found, _ = controls(Behaviour(tier=tier_keys, ignores_salt=True, reset=True))
+    assert found.alive is (tier_keys is not None)
+
+
+def test_a_hit_from_nobody_knows_where_proves_no_tier() -> None:
+    found, said = controls(Behaviour(tier="tag", metrics=False))
+    assert found.alive is None
+    assert said["tier"].status is Status.SKIP
 
 
 def test_no_tier_is_no_tier() -> None:

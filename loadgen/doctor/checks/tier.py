@@ -54,15 +54,12 @@ class Shot:
 
 @dataclass
 class Controls:
-    """What this connector was seen to honour; null: not known. `external` is a TTFT from the tier, with its tokens."""
+    """What this connector was seen to honour; null: not known."""
 
     alive: bool | None = None
     salt_keeps_tier: bool | None = None  # a new salt misses HBM and hits the tier
     tag_recomputes: bool | None = None
     skip_save: bool | None = None
-    cold_s: float | None = None
-    hbm_s: float | None = None
-    external_s: float | None = None
 
 
 def shoot(patient: Patient, prompt: str, extra: dict[str, object] | None = None) -> Shot:
@@ -104,22 +101,33 @@ def examine(patient: Patient, found: Controls) -> Iterator[Finding]:
             meaning="The endpoint refuses cache_salt or the prompt; whether a tier is there cannot be probed.",
         )
         return
-    found.cold_s = cold.ttft_s
     again = shoot(patient, prompt, {"cache_salt": first_salt})
-    found.hbm_s = again.ttft_s if again.source is not None and again.source.hbm else None
     yield _hbm(cold, again)
     salted = _salted(patient, prompt)
-    if not salted.cold:
-        found.alive = found.salt_keeps_tier = True
-        found.external_s = salted.ttft_s
-        yield _alive(
-            cold,
-            salted,
-            "a new cache_salt misses HBM and hits the tier (the connector does not see the salt)",
-        )
-        yield from _tag(patient, prompt, found)
-    else:
+    if salted.cold:
         yield from _behind_hbm(patient, prompt, first_salt, cold, found)
+    elif salted.source is None or salted.source.unknown:
+        yield Finding(
+            check="tier",
+            status=Status.SKIP,
+            seen=f"a new cache_salt: {salted.words}",
+            meaning="It hits, but nothing tells where: a tier that does not see the salt, or an HBM that ignores it.",
+            remedy="Name an address whose /metrics tell the sources, and on which nothing else runs.",
+        )
+    elif not salted.source.external:
+        yield Finding(
+            check="cache_salt",
+            status=Status.NOTE,
+            seen=f"a new cache_salt still hits HBM: {salted.words}",
+            meaning="This server ignores cache_salt, as it would any unknown field.",
+            data={"ignored": True},
+        )
+        yield from _behind_hbm(patient, prompt, first_salt, cold, found)
+    else:
+        found.alive = found.salt_keeps_tier = True
+        how = "a new cache_salt misses HBM and hits the tier (the connector does not see the salt)"
+        yield _alive(cold, salted, how)
+        yield from _tag(patient, prompt, found)
     if found.alive:
         yield from _skip_save(patient, found)
 
@@ -179,13 +187,13 @@ def _alive(cold: Shot, hit: Shot, how: str) -> Finding:
 def _behind_hbm(
     patient: Patient, prompt: str, first_salt: str, cold: Shot, found: Controls
 ) -> Iterator[Finding]:
-    """A new salt recomputes: either there is no tier, or its keys hold the salt. Empty HBM and use the old salt."""
+    """A new salt does not show a tier: there is none, or its keys hold the salt. Empty HBM and use the old salt."""
     emptied, how = _empty(patient)
     if not emptied:
         yield Finding(
             check="tier",
             status=Status.NOTE,
-            seen="a new cache_salt is a full recompute",
+            seen="a new cache_salt never reaches a tier",
             meaning="Either nothing lies behind HBM, or its keys hold the salt (vLLM's own offloading, LMCache's server).",
             remedy=f"HBM must be emptied to tell: /reset_prefix_cache ({how}), or --evict, which fills the pool with other prompts.",
         )
@@ -211,12 +219,8 @@ def _behind_hbm(
             remedy="--evict fills the pool with other prompts instead.",
         )
         return
-    found.alive, found.salt_keeps_tier, found.external_s = True, False, behind.ttft_s
-    yield _alive(
-        cold,
-        behind,
-        f"after HBM was emptied ({how}); a new cache_salt is a full recompute, the connector's keys hold it",
-    )
+    found.alive, found.salt_keeps_tier = True, False
+    yield _alive(cold, behind, f"after HBM was emptied ({how}); a new cache_salt does not reach it")
 
 
 def _empty(patient: Patient) -> tuple[bool, str]:
