@@ -233,7 +233,8 @@ class Grouper:
                 continue
             if len(asked.keys) >= len(chain.head):
                 continue
-            begins_alike = first is not None and first == chain.first_user and len(asked.keys) > 1
+            # an agent that opens every session with the same examples begins alike each time
+            begins_alike = first == chain.first_user and len(asked.keys) > 1 and not chain.given
             if begins_alike or _tells_summary(asked.messages):
                 return self._moved(chain, "compaction", _common(chain.head, asked.keys), asked)
         return None

@@ -22,8 +22,8 @@ Headers = list[tuple[str, str]]
 
 
 def decode(raw: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Header lines as text, in their order and spelling, duplicates kept."""
-    return [(name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in raw]
+    """Header lines as text, in their order and spelling, duplicates kept; what is no UTF-8 becomes U+FFFD."""
+    return [(name.decode("latin-1"), value.decode("utf-8", "replace")) for name, value in raw]
 
 
 def end_to_end(headers: Headers, *, also: frozenset[str] = frozenset()) -> Headers:

@@ -43,32 +43,29 @@ _IDENTIFIER_KEYS = frozenset({"id", "tool_call_id", "call_id", "type", "role", "
 # Every length has a bound: no text may cost more than a few times its length.
 # Where a secret may begin: not inside a word, but behind an escape such as \n in JSON within text
 _START = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt]))"
-_PATTERN = re.compile(
-    "|".join(
-        (
-            _START + r"(?P<key>sk-[A-Za-z0-9_-]{16,512}"
-            r"|gh[pousr]_[A-Za-z0-9]{20,255}|github_pat_[A-Za-z0-9_]{20,255}|glpat-[A-Za-z0-9_-]{16,255}"
-            r"|(?:AKIA|ASIA)[0-9A-Z]{16}|xox[a-z]-[A-Za-z0-9-]{10,255}|AIza[0-9A-Za-z_-]{30,64}"
-            r"|hf_[A-Za-z0-9]{20,64}|npm_[A-Za-z0-9]{30,64}|pypi-[A-Za-z0-9_-]{30,255}"
-            r"|eyJ[A-Za-z0-9_-]{8,2048}\.eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{0,2048})",
-            r"-----BEGIN [A-Z0-9 ]{0,20}PRIVATE KEY-----(?P<pem>(?:[^-]|-(?!----)){1,16384})",
-            r"(?i:bearer\s{1,8})(?P<bearer>[A-Za-z0-9._~+/-]{16,4096}=*)",
-            r"(?i:passw(?:or)?d|passphrase|secret(?:_?key)?|api_?key|access_?token|auth_?token)"
-            r"""["']?\s{0,8}[=:]\s{0,8}["']?(?P<value>[^\s"'\\,;(){}<>\[\]$]{6,255})""",
-            r"://[^\s/:@\"']{1,255}:(?P<url>[^\s/@\"'\\]{3,255})@",
-        )
-    ),
-    re.DOTALL,
+_SECRETS = (
+    _START + r"(?P<key>sk-[A-Za-z0-9_-]{16,512}"
+    r"|gh[pousr]_[A-Za-z0-9]{20,255}|github_pat_[A-Za-z0-9_]{20,255}|glpat-[A-Za-z0-9_-]{16,255}"
+    r"|(?:AKIA|ASIA)[0-9A-Z]{16}|xox[a-z]-[A-Za-z0-9-]{10,255}|AIza[0-9A-Za-z_-]{30,64}"
+    r"|hf_[A-Za-z0-9]{20,64}|npm_[A-Za-z0-9]{30,64}|pypi-[A-Za-z0-9_-]{30,255}"
+    r"|eyJ[A-Za-z0-9_-]{8,2048}\.eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{0,2048})",
+    r"-----BEGIN [A-Z0-9 ]{0,20}PRIVATE KEY-----(?P<pem>(?:[^-]|-(?!----)){1,16384})",
+    r"(?i:bearer\s{1,8})(?P<bearer>[A-Za-z0-9._~+/-]{16,4096}=*)",
+    r"(?i:passw(?:or)?d|passphrase|secret(?:_?key)?|api_?key|access_?token|auth_?token)"
+    r"""["']?\s{0,8}[=:]\s{0,8}["']?(?P<value>[^\s"'\\,;(){}<>\[\]$]{6,255})""",
+    r"://[^\s/:@\"']{1,255}:(?P<url>[^\s/@\"'\\]{3,255})@",
+    r"(?<![A-Za-z0-9+/_=\\-])(?P<run>[A-Za-z0-9+/_-]{24,}={0,2})",
 )
-_RUN = re.compile(r"(?<![A-Za-z0-9+/_=\\-])[A-Za-z0-9+/_-]{24,}={0,2}")
+_PERSONAL = (
+    r"(?<![A-Za-z0-9._%+-])(?P<mail>[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9.-]{1,255}\.[A-Za-z]{2,24})",
+    r"(?:/home/|/Users/)(?P<home>[A-Za-z0-9._-]{1,64})",
+)
 _PEM_RUN = re.compile(r"(?<!\\)[A-Za-z0-9+/=]{4,}")
-_PERSONAL = re.compile(
-    r"(?P<mail>(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9.-]{1,255}\.[A-Za-z]{2,24})"
-    r"|(?:/home/|/Users/)(?P<home>[A-Za-z0-9._-]{1,64})"
-)
 _LONGEST_SECRET = 512  # a longer run is an image or an archive
 _MIN_LEARNED = 8
-_TRIES = 32
+_STEPS = 1000
+_SEPARATORS = "-_./:=+"  # tell the kind of a secret, and keep the text around it well formed
+_SIGNS = "!#%*?^~&"
 
 
 class Redactor:
@@ -76,12 +73,11 @@ class Redactor:
 
     def __init__(self, count: Callable[[str], int], *, personal: bool = False) -> None:
         self._count = count
-        self._personal = personal
+        self._parts = (*(_PERSONAL if personal else ()), *_SECRETS)
         self._salt = secrets.token_bytes(32)
         self._stand_ins: dict[str, str] = {}
-        self._made: set[str] = set()
         self._learned: set[str] = set()
-        self._known: re.Pattern[str] | None = None
+        self._pattern = re.compile("|".join(self._parts), re.DOTALL)
 
     @property
     def found(self) -> int:
@@ -100,20 +96,16 @@ class Redactor:
         if not values <= self._learned:
             self._learned |= values
             longest_first = sorted(self._learned, key=len, reverse=True)
-            self._known = re.compile("|".join(re.escape(value) for value in longest_first))
+            known = "|".join(re.escape(value) for value in longest_first)
+            self._pattern = re.compile("|".join((f"(?P<known>{known})", *self._parts)), re.DOTALL)
 
     def pseudonym(self, identifier: str) -> str:
         """A short name that is equal for equal identifiers of this recording and tells nothing about them."""
         return hmac.new(self._salt, identifier.encode(), hashlib.sha256).hexdigest()[:12]
 
     def text(self, text: str) -> str:
-        if self._known is not None:
-            text = self._known.sub(lambda found: self._stand_in(found[0]), text)
-        text = _PATTERN.sub(self._replace, text)
-        text = _RUN.sub(lambda run: self._stand_in(run[0]) if _looks_random(run[0]) else run[0], text)
-        if self._personal:
-            text = _PERSONAL.sub(self._replace, text)
-        return text
+        """The text redacted; every place is looked at once, so that no rule touches another's stand-in."""
+        return self._pattern.sub(self._replace, text)
 
     def message(self, message: Message) -> Message:
         """The message with every text redacted; identifiers of calls stay, opaque provider blobs keep their length."""
@@ -153,7 +145,9 @@ class Redactor:
         secret = found[group]
         if group == "pem":
             stand_in = _PEM_RUN.sub(lambda run: self._stand_in(run[0]), secret)
-        elif group == "value" and not _plausible_value(secret):
+        elif (group == "value" and not _plausible_value(secret)) or (
+            group == "run" and not _looks_random(secret)
+        ):
             return found[0]
         else:
             stand_in = self._stand_in(secret)
@@ -161,33 +155,31 @@ class Redactor:
         return found[0][:start] + stand_in + found[0][end:]
 
     def _stand_in(self, secret: str) -> str:
-        if secret in self._made:  # another rule was here before
-            return secret
         known = self._stand_ins.get(secret)
         if known is None:
             known = self._stand_ins[secret] = self._make(secret)
-            self._made.add(known)
         return known
 
     def _make(self, secret: str) -> str:
-        """Characters of the same kinds in the same places, drawn until the token count is that of the secret."""
+        """Characters of the same kinds in the same places; one after the other is drawn again until the count is right."""
         wanted = self._count(secret)
-        best = secret
-        for attempt in range(_TRIES):
-            drawn = self._drawn(secret, attempt)
-            if (count := self._count(drawn)) == wanted:
-                return drawn
-            if best is secret or abs(count - wanted) < abs(self._count(best) - wanted):
-                best = drawn
-        while self._count(best) > wanted and len(best) > 1:
-            best = best[:-1]
-        while self._count(best) < wanted:
-            best += self._drawn("a0", len(best))
-        return best
+        chars = self._drawn(secret, b"start")
+        off = abs(self._count(chars) - wanted)
+        for step in range(_STEPS):
+            if off == 0:
+                break
+            place = int.from_bytes(self._stream(secret, b"place%d" % step, 4)) % len(chars)
+            changed = chars[:place] + self._drawn(chars[place], b"step%d" % step) + chars[place + 1 :]
+            if (now := abs(self._count(changed) - wanted)) <= off:
+                chars, off = changed, now
+        return chars
 
-    def _drawn(self, model: str, attempt: int) -> str:
-        stream = hashlib.shake_256(self._salt + attempt.to_bytes(4) + model.encode()).digest(len(model))
+    def _drawn(self, model: str, purpose: bytes) -> str:
+        stream = self._stream(model, purpose, len(model))
         return "".join(_same_kind(char, byte) for char, byte in zip(model, stream, strict=True))
+
+    def _stream(self, secret: str, purpose: bytes, size: int) -> bytes:
+        return hashlib.shake_256(self._salt + purpose + b"|" + secret.encode()).digest(size)
 
     def _filler(self, value: str) -> str:
         return (self.pseudonym(value) * (len(value) // 12 + 1))[: len(value)]
@@ -198,7 +190,7 @@ def _same_kind(char: str, byte: int) -> str:
         return chr(48 + byte % 10)
     if char.isalpha():
         return chr((65 if char.isupper() else 97) + byte % 26)
-    return char
+    return char if char in _SEPARATORS else _SIGNS[byte % len(_SIGNS)]
 
 
 def _plausible_value(value: str) -> bool:

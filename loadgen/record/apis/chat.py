@@ -16,7 +16,7 @@ name = "chat"
 def prompt(body: Json) -> Prompt:
     messages = [canonical(message) for message in body["messages"]]
     system = None
-    if messages and messages[0]["role"] == "system" and isinstance(messages[0]["content"], str):
+    if len(messages) > 1 and messages[0]["role"] == "system" and isinstance(messages[0]["content"], str):
         system = messages.pop(0)["content"]
     notes = [f"n={body['n']}: only the first choice is recorded"] if (body.get("n") or 1) > 1 else []
     return Prompt(

@@ -251,6 +251,17 @@ def test_other_paths_and_methods_pass(recorder: Start) -> None:
     assert "sk-secret" not in record.calls.read_text()
 
 
+def test_header_bytes_that_are_no_text(recorder: Start) -> None:
+    with Upstream(lambda seen: Say("x")) as up:
+        record = recorder(up.url)
+        request = post("/v1/chat/completions", ASK, "Connection: close").replace(
+            b"Host: x", b"Host: x\r\nX-Name: caf\xe9"
+        )
+        assert talk(record.url, request).startswith(b"HTTP/1.1 200 ")
+        record.stop()
+    assert record.summary["turns"] == 1
+
+
 def test_an_absolute_target_is_no_way_to_other_hosts(recorder: Start) -> None:
     with Upstream(lambda seen: Say("x")) as up:
         record = recorder(up.url)
