@@ -1,0 +1,91 @@
+"""The command line as a whole: what it says of itself, what it imports, completion."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadgen import __version__
+from loadgen.cli import COMMANDS, build_parser, main
+from loadgen.cli.completion import SHELLS
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in COMMANDS:
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--help"])
+        assert ended.value.code == 0
+        assert "usage:" in capsys.readouterr().out
+
+
+def test_the_version_shows_the_commit_of_a_checkout() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "loadgen", "--version"], capture_output=True, text=True, check=True
+    ).stdout
+    assert shown.startswith(f"loadgen {__version__}")
+    root = Path(__file__).resolve().parents[2]
+    if (root / ".git").exists() and shutil.which("git"):
+        head = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+        ).stdout
+        found = re.search(r"\(([0-9a-f]{12})\+?\)", shown)
+        assert found is not None
+        assert head.startswith(found[1])
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["gate", "--help"], ["sim", "--help"]])
+def test_help_imports_nothing_heavy(words: list[str]) -> None:
+    """Start-up time itself is in benchmarks/startup.py; what makes it slow is imports."""
+    script = (
+        "import sys\nfrom loadgen.cli import main\n"
+        f"try: main({words!r})\nexcept SystemExit: pass\n"
+        "heavy = {'numpy', 'scipy', 'locust', 'gevent', 'aiohttp', 'openai', 'rich', 'git', 'tiktoken', 'shtab', 'orjson'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_is_a_script_of_that_shell_with_every_command(
+    shell: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for command in COMMANDS:
+        assert command in script
+    if shutil.which(shell):
+        file = tmp_path / "script"
+        file.write_text(script)
+        subprocess.run([shell, "-n", str(file)], check=True)
+
+
+def test_bash_completes_commands_and_their_flags(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    main(["completion", "bash"])
+    file = tmp_path / "completion.bash"
+    file.write_text(capsys.readouterr().out)
+    words = 'COMP_WORDS=(loadgen run --sched); COMP_CWORD=2; $(complete -p loadgen | sed "s/.*-F \\([^ ]*\\).*/\\1/") ; echo "${COMPREPLY[@]}"'
+    done = subprocess.run(
+        ["bash", "-c", f"source {file}; {words}"], capture_output=True, text=True, check=False
+    )
+    assert "--schedule" in done.stdout, done.stderr
+
+
+def test_every_option_says_what_it_does() -> None:
+    def silent(parser: argparse.ArgumentParser, path: str) -> list[str]:
+        found = []
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for name, child in action.choices.items():
+                    found += silent(child, f"{path} {name}")
+            elif not action.help:
+                found.append(f"{path} {action.dest}")
+        return found
+
+    assert silent(build_parser(COMMANDS), "loadgen") == []
