@@ -21,11 +21,12 @@ class PrefixTree:
 
     `unit`: tokens of a unit. A node owns the units from `depth` (what it shares) to `length` (its prompt) and on to
     `whole` (prompt and answer); `tail`: prompt tokens beyond its last whole unit. `same_tail`: they, too, are an
-    earlier turn's. Memory: 41 bytes a turn. Raises InputError for a trace of lengths.
+    earlier turn's. Memory: 41 bytes a turn. Raises InputError for a trace of lengths, unless `alone` says that
+    its prompts may be taken to share nothing.
     """
 
-    def __init__(self, trace: TraceFile) -> None:
-        if trace.header.fidelity == "lengths":
+    def __init__(self, trace: TraceFile, *, alone: bool = False) -> None:
+        if trace.header.fidelity == "lengths" and not alone:
             raise InputError(f"{trace.path}: a trace of lengths knows no prefixes; no reuse can be told")
         self.trace = trace
         self.blocks = trace.header.fidelity == "blocks"
