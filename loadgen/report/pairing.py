@@ -11,11 +11,13 @@ from loadgen.report.summary import Measured
 from loadgen.report.validity import Code, Reason, reason
 
 
-def _last_attempts(turns: Turns) -> dict[tuple[str, int], int]:
-    """(session, turn) to the row of its last attempt."""
-    names = turns.sessions
-    order = np.argsort(turns.attempt, kind="stable")
-    return {(names[turns.session[row]], int(turns.turn[row])): int(row) for row in order}
+def _last_attempts(turns: Turns, numbers: dict[str, int]) -> tuple[Ints, Ints]:
+    """(keys, rows) of the last attempt of each turn, by key; `numbers` gives sessions of several runs common numbers."""
+    session = np.asarray([numbers.setdefault(name, len(numbers)) for name in turns.sessions], dtype=np.int64)
+    key = (session[turns.session] << 32) | turns.turn
+    order = np.lexsort((turns.attempt, key))
+    last = np.append(key[order][1:] != key[order][:-1], True) if order.size else np.zeros(0, dtype=bool)
+    return key[order][last], order[last]
 
 
 def differences(a: Turns, b: Turns) -> str:
@@ -23,13 +25,13 @@ def differences(a: Turns, b: Turns) -> str:
 
     Failed turns are not compared (they are errors already); a turn that only one run has is a difference.
     """
-    rows_a, rows_b = _last_attempts(a), _last_attempts(b)
+    numbers: dict[str, int] = {}
+    (keys_a, rows_a), (keys_b, rows_b) = _last_attempts(a, numbers), _last_attempts(b, numbers)
+    both, in_a, in_b = np.intersect1d(keys_a, keys_b, assume_unique=True, return_indices=True)
+    left, right = rows_a[in_a], rows_b[in_b]
     found = []
-    if alone := len(rows_a.keys() ^ rows_b.keys()):
+    if alone := int(keys_a.size + keys_b.size - 2 * both.size):
         found.append(f"{alone} turns exist in one arm only")
-    both = rows_a.keys() & rows_b.keys()
-    left = np.fromiter((rows_a[key] for key in both), dtype=np.int64, count=len(both))
-    right = np.fromiter((rows_b[key] for key in both), dtype=np.int64, count=len(both))
     ended = a.ok[left] & b.ok[right]
     for name, words in (("prompt_tokens", "prompt tokens"), ("output_tokens", "generated tokens")):
         one: Ints = getattr(a, name)[left][ended]
@@ -37,7 +39,7 @@ def differences(a: Turns, b: Turns) -> str:
         unequal = int(np.count_nonzero((one != other) & (one != ABSENT) & (other != ABSENT)))
         if unequal:
             found.append(
-                f"{unequal} of {len(both)} paired turns differ in {words} ({int(one.sum()):,} against {int(other.sum()):,} in all)"
+                f"{unequal} of {both.size} paired turns differ in {words} ({int(one.sum()):,} against {int(other.sum()):,} in all)"
             )
     return "; ".join(found)
 

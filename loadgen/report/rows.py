@@ -55,9 +55,7 @@ def rows(summaries: list[Summary]) -> Iterator[Row]:
     yield _row(
         "job time, mean", "sessions", summaries, lambda s: words.seconds(s["sessions"]["job_s"]["mean"])
     )
-    yield _row(
-        "waiting for first tokens", "sessions", summaries, lambda s: _percent(s["sessions"]["stall_share"])
-    )
+    yield _row("stalled on TTFT", "sessions", summaries, lambda s: _percent(s["sessions"]["stall_share"]))
     yield _row("turns", "turns", summaries, lambda s: words.count(s["groups"]["all"]["turns"]))
     yield _row("errors", "turns", summaries, lambda s: words.count(s["groups"]["all"]["errors"]))
     yield _row("validity", "turns", summaries, lambda s: "valid" if s["valid"] else "INVALID")
