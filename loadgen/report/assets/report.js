@@ -271,7 +271,7 @@ function save(figure) {
   g.fillRect(0, 0, out.width, out.height);
   g.fillStyle = ink;
   g.font = `600 ${17 * r}px system-ui, sans-serif`;
-  g.fillText(figure.querySelector("h2").textContent, pad, 26 * r);
+  g.fillText(figure.querySelector("h2").firstChild.textContent.trim(), pad, 26 * r);
   g.font = `${12 * r}px system-ui, sans-serif`;
   let x = pad;
   for (const item of figure.querySelectorAll(".legend span")) {
