@@ -27,8 +27,13 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-def prepare(api: Api, steps: Prepare, *, fresh: bool, warm_up: Callable[[], int] | None) -> list[Stamp]:
-    """Run all steps on a server that is up. `fresh`: it was started just now. `warm_up` runs the turns that are thrown away."""
+def prepare(
+    api: Api, steps: Prepare, *, fresh: bool, warm_up: Callable[[], int], store: Api | None = None
+) -> list[Stamp]:
+    """Run all steps on a server that is up.
+
+    `fresh`: it was started just now. `warm_up` runs the turns that are thrown away. `store` is a KV store beside it.
+    """
     stamps = [
         Stamp(
             step="restart",
@@ -39,9 +44,9 @@ def prepare(api: Api, steps: Prepare, *, fresh: bool, warm_up: Callable[[], int]
     ]
     if steps.reset and not fresh:
         stamps.append(_timed("reset", lambda: reset(api)))
-    if warm_up is not None and steps.warmup_turns:
+    if steps.warmup_turns:
         stamps.append(_timed("warm-up", lambda: _warmed(warm_up, steps.warmup_turns)))
-    stamps.append(_timed("drain", lambda: drain(api, steps.drain_timeout_s)))
+    stamps.append(_timed("drain", lambda: drain(api, steps.drain_timeout_s, store)))
     if steps.settle_s:
         time.sleep(steps.settle_s)
         stamps.append(Stamp(step="settle", done=True, detail=f"{steps.settle_s:g} s", seconds=steps.settle_s))

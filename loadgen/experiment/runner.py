@@ -93,7 +93,12 @@ class Runner:
             shutil.rmtree(folder, ignore_errors=True)
             return code
 
-        result.preparation = prepare(api, self._experiment.spec.prepare, fresh=fresh, warm_up=warm_up)
+        shutil.rmtree(self._folder / ".warm-up", ignore_errors=True)  # of a run that was killed
+
+        beside = self._experiment.arm(step.arm).store
+        store = Api(Target.parse(beside), None) if beside else None
+        steps = self._experiment.spec.prepare
+        result.preparation = prepare(api, steps, fresh=fresh, warm_up=warm_up, store=store)
         result.server = identify(api, options.model)
         folder = self._folder / result.folder
         log = self._folder / f"{result.folder}.log"
@@ -101,7 +106,7 @@ class Runner:
         result.code = code
         if code == EXIT_INTERRUPTED:
             raise KeyboardInterrupt
-        if code == EXIT_INPUT:
+        if code == EXIT_INPUT and server.answers(key):  # rejected for what it is, not for a server that died
             raise InputError(f"{step.folder}: {_last_line(log)}")
         if code not in (0, 3):
             raise LoadgenError(f"{step.folder} broke off with code {code}: {_last_line(log)}")
@@ -117,9 +122,9 @@ class Runner:
         if server is None:
             log = self._folder / f"server-{arm}.log"
             server = self._servers[arm] = Server(self._experiment.arm(arm), log)
-        was_up = server.up
+        starts = server.starts
         server.start(key)
-        return server, server.ours and not was_up
+        return server, server.starts > starts
 
     def _loadgen(
         self, step: Step, url: str, workload: dict[str, Value], scope: str, folder: Path, log: Path

@@ -35,15 +35,23 @@ class Server:
         self._words = {"{port}": port, "{loadgen}": f"{shlex.quote(sys.executable)} -m loadgen"}
         self.url = self._fill(arm.host)
         self.up = arm.start is None
+        self.starts = 0
 
-    @property
-    def ours(self) -> bool:
-        return self._arm.start is not None
+    def answers(self, key: str | None) -> bool:
+        """Whether it answers at this moment."""
+        return _answers(Api(Target.parse(self.url), key, timeout_s=10.0), self._arm.ready)
 
     def start(self, key: str | None) -> None:
-        """Run the start command and wait until the server answers. Raises ServerError with the log's last lines."""
-        if self.up or self._arm.start is None:
+        """Run the start command and wait until the server answers. Raises ServerError with the log's last lines.
+
+        A server of ours that was up and has died since is started again.
+        """
+        if self._arm.start is None:
             return
+        if self.up:
+            if self.answers(key):
+                return
+            self.stop()
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -55,13 +63,13 @@ class Server:
                 start_new_session=True,
             )
         deadline = time.monotonic() + self._arm.start_timeout_s
-        api = Api(Target.parse(self.url), key, timeout_s=10.0)
         while time.monotonic() < deadline:
             code = self._process.poll()
             if code:
                 raise ServerError(self._failed(f"its start command ended with code {code}"))
-            if _answers(api, self._arm.ready):
+            if self.answers(key):
                 self.up = True
+                self.starts += 1
                 return
             time.sleep(0.1)
         self.stop()

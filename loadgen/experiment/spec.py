@@ -35,6 +35,7 @@ class Arm(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     stop: str | None = None
     ready: str = "/v1/models"
     start_timeout_s: float = 900.0
+    store: str | None = None  # a KV store beside the server whose /metrics tell when stores have ended
     env: dict[str, str] = {}
     workload: dict[str, Value] = {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 import time
 from pathlib import Path
@@ -80,10 +81,24 @@ def test_a_server_that_does_not_come_up_says_why(tmp_path: Path, start: str, why
     server.stop()
 
 
+def test_a_server_that_died_is_started_again(tmp_path: Path) -> None:
+    server = Server(arm(f"echo $$ > {tmp_path}/pid; {LISTEN}"), tmp_path / "log")
+    server.start(None)
+    server.start(None)
+    assert server.starts == 1
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    while server.answers(None):
+        time.sleep(0.02)
+    server.start(None)
+    assert (server.starts, server.answers(None)) == (2, True)
+    server.stop()
+    assert not server.answers(None)
+
+
 def test_somebody_elses_endpoint_is_left_alone(tmp_path: Path) -> None:
     server = Server(Arm(name="a", host="127.0.0.1:9"), tmp_path / "log")
     server.start(None)
     assert server.up
-    assert not server.ours
+    assert server.starts == 0
     server.stop()
     assert not (tmp_path / "log").exists()

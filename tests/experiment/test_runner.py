@@ -12,6 +12,7 @@ from plans import experiment
 from loadgen.errors import InputError
 from loadgen.experiment import runner as module
 from loadgen.experiment.runner import Runner
+from loadgen.experiment.server import Server
 from loadgen.experiment.state import STATE_FILE, State, begin, resume
 
 
@@ -37,6 +38,7 @@ class Played(Runner):
 def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "prepare", lambda *_, **__: [])
     monkeypatch.setattr(module, "identify", lambda *_: {"engine": "vllm"})
+    monkeypatch.setattr(Server, "answers", lambda *_: True)
 
 
 def play(
@@ -101,6 +103,14 @@ def test_a_rejected_run_ends_it_at_once(tmp_path: Path) -> None:
     assert codes_of(state) == [2]
     assert said[-1].startswith("InputError: ")
     assert "the last words" in said[-1]
+
+
+def test_a_rejection_by_a_server_that_died_is_a_break(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Server, "answers", lambda *_: False)
+    _, state, _ = play(tmp_path, [2])
+    assert codes_of(state) == [2, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("broken", [130, KeyboardInterrupt()])
