@@ -1,19 +1,15 @@
-"""Our wire client alone under load: STREAMS connections that send one request after another until the time is up.
+"""Our wire client alone under load, without Locust, samples and histograms. See `accounts.Load` for its arguments.
 
-    client_wire.py PORT STREAMS SECONDS WARM_SECONDS [PROMPT_BYTES]
-
-Prints one JSON object. TTFT error is first_token_ns minus the server's own stamp in that event.
+Prints one JSON object. `ttft_error_us` is first_token_ns minus the server's own stamp in that event; `ttft_ms` counts
+from the last byte sent.
 """
 
 from __future__ import annotations
 
-import gc
-import sys
-import time
 from typing import Any
 
 import gevent
-from accounts import Account, ranks, report
+from accounts import Account, Load, ranks, report
 
 from loadgen.replay.wire import chat
 from loadgen.replay.wire.api import Output
@@ -41,23 +37,21 @@ class StampedEvents(chat.Events):
         return kind
 
 
-def main(port: int, streams: int, seconds: float, warm_s: float, prompt_bytes: int = 200) -> None:
-    target = Target.parse(f"127.0.0.1:{port}")
+def main(load: Load) -> None:
+    target = Target.parse(f"127.0.0.1:{load.port}")
     head, tail = chat.envelope("stamped", Output(tokens=1))
-    parts = (head, chat.message({"role": "user", "content": "x" * prompt_bytes}), tail)
+    messages = [chat.message({"role": "user", "content": prompt.decode()}) for prompt in load.prompts]
     timeouts = Timeouts(first_token_s=60, stall_s=60)
     found: list[tuple[Exchange, int]] = []
-    start = time.monotonic() + 0.001 * streams
-    measured_from, until = start + warm_s, start + warm_s + seconds
     account = Account()
 
     def lane() -> None:
         connection = Connection(target)
-        while time.monotonic() < until:
+        while (prompt := load.next_prompt()) is not None:
             events = StampedEvents()
-            exchange = connection.exchange(
-                Request(chat.PATH, parts, events=lambda made=events: made), timeouts
-            )
+            parts = (head, messages[prompt], tail)
+            request = Request(chat.PATH, parts, events=lambda made=events: made)
+            exchange = connection.exchange(request, timeouts)
             if exchange.error is not None:
                 raise SystemExit(f"{exchange.error}: {exchange.message}")
             assert events.first_sent_ns is not None
@@ -65,21 +59,21 @@ def main(port: int, streams: int, seconds: float, warm_s: float, prompt_bytes: i
         connection.close()
 
     def begin() -> None:
-        gc.collect()
-        gc.freeze()
         StampedEvents.tokens = 0
         account.begin()
 
-    gevent.spawn_later(measured_from - time.monotonic(), begin)
-    lanes = []
-    for _ in range(streams):
-        lanes.append(gevent.spawn(lane))
-        gevent.sleep(0.001)
+    load.start()
+    if load.measured_from_ns <= load.started_ns:
+        begin()
+    else:
+        gevent.spawn_later((load.measured_from_ns - load.started_ns) / 1e9, begin)
+    lanes = [gevent.spawn(lane) for _ in range(load.streams)]
     gevent.joinall(lanes, raise_error=True)
     cost = account.end()
-    kept = [(x, sent) for x, sent in found if x.send_ns >= measured_from * 1e9]
+    kept = [(x, sent) for x, sent in found if x.send_ns >= load.measured_from_ns]
     report(
-        ttft_error_us=ranks([(x.first_token_ns - sent) / 1e3 for x, sent in kept if x.first_token_ns]),
+        ttft_error_us=ranks([((x.first_token_ns or 0) - sent) / 1e3 for x, sent in kept]),
+        ttft_ms=ranks([((x.first_token_ns or 0) - (x.sent_ns or 0)) / 1e6 for x, _ in kept]),
         lag_us=ranks([(x.lag_ns or 0) / 1e3 for x, _ in kept]),
         turns=len(kept),
         coalesced=sum(x.coalesced for x, _ in kept),
@@ -89,4 +83,4 @@ def main(port: int, streams: int, seconds: float, warm_s: float, prompt_bytes: i
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]), *map(int, sys.argv[5:]))
+    main(Load())

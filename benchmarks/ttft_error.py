@@ -27,7 +27,7 @@ def measure(mode: str, streams: int, seconds: float) -> list[dict[str, Any]]:
     with stamped.server(**TIMING, **MODES[mode]) as port:
         for name, script in CLIENTS.items():
             stamped.stats(port)
-            found = stamped.client(script, [port, streams, seconds, 2.5])
+            found = stamped.client(script, [port, streams, "--seconds", seconds])
             late = stamped.stats(port)["late_us"]
             rows.append({"mode": mode, "streams": streams, "client": name, "server_late_us": late, **found})
     return rows
