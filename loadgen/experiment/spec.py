@@ -14,6 +14,7 @@ import msgspec
 
 from loadgen.errors import InputError
 from loadgen.replay.options import Options, resolve, to_arguments
+from loadgen.replay.wire.target import Target
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _OURS = {"arm", "rep", "experiment", "out", "run_dir", "yes"}  # options that the experiment itself sets
@@ -132,6 +133,11 @@ def load(path: Path, hosts: Mapping[str, str] | None = None) -> Experiment:
         arm.host, arm.start, arm.stop = host, None, None
     for problem in _problems(spec):
         raise InputError(f"{path}: {problem}")
+    for arm in spec.arms:
+        try:
+            Target.parse(arm.host.replace("{port}", "1"))
+        except InputError as error:
+            raise InputError(f"{path}: arm {arm.name}: {error}") from None
     cells = [
         Cell(name=_cell_name(values), values=values)
         for values in (

@@ -73,6 +73,7 @@ def test_without_a_sweep_there_is_one_nameless_cell(tmp_path: Path) -> None:
         (GOOD.replace('"off"', '"../off"'), "cannot be a name"),
         (GOOD.replace('name = "e"', 'name = "a b"'), "cannot be a name"),
         (GOOD.replace("127.0.0.1:1", "127.0.0.1:{port}"), "needs a start command"),
+        (GOOD.replace("127.0.0.1:1", "ftp://x"), "arm off: .*not the address"),
         (GOOD.replace("sessions = 3", "sessionz = 3"), "no option"),
         (GOOD.replace("sessions = 3", "sessions = 0"), "at least 1"),
         (GOOD.replace("sessions = 3", 'sessions = "three"'), "should be a int"),
