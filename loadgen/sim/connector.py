@@ -49,7 +49,8 @@ class ExternalTier:
             return spent
         rate = tier.write_gb_s * 1e9
         ends = at_s + spent
-        self._dirty = max(0.0, self._dirty - (ends - self._dirty_at_s) * rate) + size
+        drained = (ends - self._dirty_at_s) * rate
+        self._dirty = max(min(self._dirty, tier.write_rest_bytes), self._dirty - drained) + size
         stall = max(0.0, self._dirty - tier.write_buffer_bytes) / rate
         self._dirty -= stall * rate
         self._dirty_at_s = ends + stall

@@ -114,7 +114,8 @@ class Engine:
         scheduler = profile.scheduler
         self.block = scheduler.block_size
         self.cost = Cost(profile.compute)
-        self.store = PrefixStore(self.block, chosen.pool_tokens // self.block, "tail", on_empty)
+        # one block is vLLM's null block
+        self.store = PrefixStore(self.block, chosen.pool_tokens // self.block - 1, "tail", on_empty)
         self.connector = Connector(chosen, profile.kv_bytes_per_token, on_empty)
         self.now_s = 0.0
         self.preemptions = 0

@@ -54,6 +54,7 @@ class Tier(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     write_buffer_bytes: float = (
         0.0  # bytes that are taken at once (page cache) before writes wait for the drain
     )
+    write_rest_bytes: float = 0.0  # of these, what stays undrained while nobody writes (background threshold)
 
 
 class Arm(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -141,7 +142,12 @@ def check(profile: Profile) -> None:
                 f"profile {profile.name}, arm {name}: pool_tokens must hold at least one block of {block}"
             )
         for tier in arm.tiers:
-            if tier.read_gb_s <= 0 or tier.chunk % block or tier.chunk < block or (tier.write_gb_s or 1) <= 0:
+            if (
+                tier.read_gb_s <= 0
+                or tier.chunk % block
+                or tier.chunk < block
+                or (tier.write_gb_s is not None and tier.write_gb_s <= 0)
+            ):
                 raise InputError(
                     f"profile {profile.name}, arm {name}, tier {tier.name}: rates must be above 0 and chunk a multiple of {block}"
                 )

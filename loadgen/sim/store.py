@@ -21,7 +21,7 @@ Held = list[tuple["Line", int, int]]
 class Extent:
     __slots__ = ("end", "first", "line", "next", "previous", "refs")
 
-    def __init__(self, line: Line | None, first: int, end: int, refs: int) -> None:
+    def __init__(self, line: Line, first: int, end: int, refs: int) -> None:
         self.line = line
         self.first = first
         self.end = end
@@ -63,8 +63,8 @@ class PrefixStore:
     ) -> None:
         self.block = block
         self.capacity = capacity if capacity is not None else 1 << 62
-        self.used = 0  # resident and reserved
-        self.idle = 0  # resident and held by nobody: can be evicted
+        self.used = 0  # all blocks but those that were never used
+        self.idle = 0  # of these, held by nobody: in the queue
         self.evicted = 0
         self._tail_first = evict == "tail"
         self._on_empty = on_empty
@@ -127,6 +127,7 @@ class PrefixStore:
         return True
 
     def unreserve(self, blocks: int) -> None:
+        """Give back reserved blocks. vLLM, too, reuses blocks without a hash before it evicts any other."""
         self.used -= blocks
 
     def fill(self, held: Held, space: Hashable, stream: Stream, first: int, end: int) -> int:
@@ -305,9 +306,8 @@ class PrefixStore:
             blocks -= size
             self._unlink(extent)
             line = extent.line
-            assert line is not None
-            line.extents.remove(extent)
-            self._drop_if_empty(line)
+            extent.line.extents.remove(extent)
+            self._drop_if_empty(extent.line)
 
     def _drop_if_empty(self, line: Line) -> None:
         if not line.extents and self._lines.get(line.key) is line:

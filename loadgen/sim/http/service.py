@@ -50,7 +50,7 @@ class Service:
         self.scale = scale
         self.auto_tools = auto_tools
         self.engine = Engine(profile, arm)
-        self.metrics = Metrics(profile, arm, self.engine.store.capacity)
+        self.metrics = Metrics(profile, arm, self.engine.store.capacity + 1)
         self.driver = Driver(self.engine, scale, self.metrics)
         self.prompts = Prompts(tokenizer)
         self.speaker = Speaker(tokenizer)
