@@ -21,17 +21,15 @@ class CommitHook(BuildHookInterface):  # type: ignore[misc]  # hatchling is ther
         root = Path(self.root)
         if version == "editable" or (root / NAME).is_file() or not (root / ".git").exists():
             return
-        asked = subprocess.run(
-            ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if asked.returncode == 0:
-            self._folder = tempfile.TemporaryDirectory()
-            file = Path(self._folder.name) / "commit"
-            file.write_text(asked.stdout)
-            build_data["force_include"][str(file)] = NAME
+        command = ["git", "-c", f"safe.directory={root}", "-C", str(root), "rev-parse", "--short=12", "HEAD"]
+        try:
+            asked = subprocess.run(command, capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return  # no git here: the version stands alone
+        self._folder = tempfile.TemporaryDirectory()
+        file = Path(self._folder.name) / "commit"
+        file.write_text(asked.stdout)
+        build_data["force_include"][str(file)] = NAME
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if hasattr(self, "_folder"):
