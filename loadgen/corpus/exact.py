@@ -7,8 +7,10 @@ is tried once (`additive`); for one that does not, every count is of the whole t
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from loadgen.errors import InputError
@@ -17,6 +19,9 @@ from loadgen.tokens.base import Tokenizer
 # What an end is trimmed with when no cut of the piece gives the count: ordinary words, most of them one token.
 _FILLERS = (" a", " of", ".", " to", ";", "0", " x1", "#")
 _MAX_TRIM = 24
+_MEETING = re.compile(r"\n(?=[^\s/])")
+_IN_ONE_CALL = 0.88
+_SEAM = 200  # characters on each side of a seam that are looked at
 
 
 class Piece(NamedTuple):
@@ -78,57 +83,66 @@ class Filler:
 
         The text ends with a non-space and then `end`, which is counted.
 
-        One call of the tokenizer takes about 97 % of the text, and so proves the seams between its pieces; the rest is
-        counted piece by piece and checked together with the piece before it. The result does not depend on the
-        estimate behind the 97 %.
+        One call of the tokenizer takes most of the text, and so proves the seams between its pieces; the rest is
+        counted piece by piece and its seams are checked. The result does not depend on the estimate of how much that is.
         """
         if not self.adds_up:
             return self._fill_whole(pieces, tokens, end)
-        count = self.tokenizer.count
+        encode = self.tokenizer.encode
         taken: list[Piece] = []
         chars = 0
+        waiting: Piece | None = None
         for piece in pieces:
+            if taken and (chars + len(piece.text)) * self._ratio > tokens * _IN_ONE_CALL:
+                waiting = piece
+                break
             taken.append(piece)
             chars += len(piece.text)
-            if chars * self._ratio > tokens * 0.97:
-                break
-        block = len(taken)
-        ids = self.tokenizer.encode("".join(piece.text for piece in taken))
+        ids = encode("".join(piece.text for piece in taken))
         total = whole = len(ids)
         head = ids[: self.front]
         self._ratio = total / max(chars, 1)
-        del ids
+        block, last = len(taken), []
         while total < tokens:
-            following = next(pieces, None)
+            following = waiting or next(pieces, None)
             if following is None:
                 return None
+            waiting = None
             taken.append(following)
-            total += count(following.text)
-        last = count(taken[-1].text)
+            last = encode(following.text)
+            total += len(last)
+        last = last or encode(taken[-1].text)
         while (
-            total - last >= tokens
-        ):  # the estimate was too high: give pieces back until only the last one is over
-            total -= last
+            total - len(last) >= tokens
+        ):  # the estimate was too high: give back all but the one that is over
+            total -= len(last)
             taken.pop()
-            last = count(taken[-1].text)
+            last = encode(taken[-1].text)
         parts = [piece.text for piece in taken[:-1]]
-        last_part = self._end(parts, taken[-1].text, tokens - (total - last), end)
-        overlap = "".join(parts[max(0, min(block, len(parts)) - 1) :])
-        if count(overlap + last_part) != count(overlap) + count(last_part):
+        before = total - len(last)
+        end_text = self._end(parts, taken[-1].text, last, tokens - before, end)
+        for left, right in pairwise([*parts[max(0, block - 1) :], end_text]):
+            self._check_seam(left, right)
+        text = "".join(parts) + end_text
+        if min(whole, before) < self.front:  # the first ids are not all from that one call, or reach the cut
+            head = encode(text)[: self.front]
+        return Filled(text, head, [piece.source for piece in taken])
+
+    def _check_seam(self, left: str, right: str) -> None:
+        """Raise InputError when tokens merge where two pieces meet; what is far from there cannot matter to it."""
+        left, right = left[-_SEAM:], right[:_SEAM]
+        if self.tokenizer.count(left + right) != self.tokenizer.count(left) + self.tokenizer.count(right):
             raise InputError(
                 f"{self.tokenizer.name} merges tokens across pieces, so its counts do not add up here"
             )
-        text = "".join(parts) + last_part
-        if (
-            min(whole, total - last) < self.front
-        ):  # the first ids are not all from that one call, or reach the cut
-            head = self.tokenizer.encode(text)[: self.front]
-        return Filled(text, head, [piece.source for piece in taken])
 
-    def _end(self, parts: list[str], text: str, tokens: int, end: str) -> str:
-        """The beginning of `text` with exactly `tokens` tokens; takes pieces off `parts` where no cut of `text` gives that."""
+    def _end(self, parts: list[str], text: str, ids: list[int], tokens: int, end: str) -> str:
+        """The beginning of `text`, whose ids are `ids`, with exactly `tokens` tokens.
+
+        Takes pieces off `parts` where no cut of `text` gives that.
+        """
         wanted = tokens
-        while (found := cut(self.tokenizer, text, tokens, end)) is None:
+        while (found := cut(self.tokenizer, text, tokens, end, ids=ids, adds_up=self.adds_up)) is None:
             if not parts:
                 raise InputError(
                     f"no text of exactly {wanted} tokens can be cut for {self.tokenizer.name}; ask for another number of tokens"
@@ -136,6 +150,7 @@ class Filler:
             before = parts.pop()
             tokens += self.tokenizer.count(before)
             text = before + text
+            ids = self.tokenizer.encode(text)
         return found
 
     def _fill_whole(self, pieces: Iterator[Piece], tokens: int, end: str) -> Filled | None:
@@ -150,17 +165,27 @@ class Filler:
                 break
         else:
             return None
-        text = self._end([], "".join(piece.text for piece in taken), tokens, end)
+        whole = "".join(piece.text for piece in taken)
+        text = self._end([], whole, self.tokenizer.encode(whole), tokens, end)
         return Filled(text, self.tokenizer.encode(text)[: self.front], [piece.source for piece in taken])
 
 
-def cut(tokenizer: Tokenizer, text: str, tokens: int, end: str = "") -> str | None:
+def cut(
+    tokenizer: Tokenizer,
+    text: str,
+    tokens: int,
+    end: str = "",
+    *,
+    ids: list[int] | None = None,
+    adds_up: bool = False,
+) -> str | None:
     """The beginning of `text` with exactly `tokens` tokens that ends with a non-space and `end`; None when none was found.
 
     Where a cut between two tokens does not count up to `tokens`, or leaves a space at the end, a few tokens less are
-    taken and short words fill up.
+    taken and short words fill up. `ids`: those of `text`, where they are known. With `adds_up` a candidate is counted from
+    the last place on at which pieces could meet, which costs lines instead of the whole.
     """
-    ids = tokenizer.encode(text)
+    ids = tokenizer.encode(text) if ids is None else ids
     for drop in range(min(_MAX_TRIM, tokens)):
         start = tokenizer.decode(ids[: tokens - drop]).rstrip("\ufffd")
         if not text.startswith(
@@ -169,10 +194,23 @@ def cut(tokenizer: Tokenizer, text: str, tokens: int, end: str = "") -> str | No
             start = text[
                 : bisect_left(range(len(text)), tokens - drop, key=lambda n: tokenizer.count(text[:n]))
             ]
-        for candidate in _ends(start.rstrip(), drop):
-            if candidate and tokenizer.count(candidate + end) == tokens:
+        known, place = _known(tokenizer, start, ids[: tokens - drop]) if adds_up else (0, 0)
+        start = start.rstrip()
+        if len(start) < place:
+            known, place = 0, 0
+        for candidate in _ends(start, drop):
+            if candidate and known + tokenizer.count(candidate[place:] + end) == tokens:
                 return candidate + end
     return None
+
+
+def _known(tokenizer: Tokenizer, start: str, ids: list[int]) -> tuple[int, int]:
+    """(tokens, characters) of `start`, whose ids are `ids`, before its last place at which pieces could meet."""
+    for found in reversed(list(_MEETING.finditer(start, max(0, len(start) - 2000)))):
+        last = tokenizer.encode(start[found.end() :])
+        if last and ids[-len(last) :] == last:
+            return len(ids) - len(last), found.end()
+    return 0, 0
 
 
 def _ends(start: str, drop: int) -> Iterator[str]:

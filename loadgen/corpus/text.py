@@ -10,9 +10,10 @@ from loadgen.tokens.base import Tokenizer
 # Strings that some model family reads as one special token. A context built for one tokenizer is often sent to a
 # server with another, so these are broken in addition to the tokenizer's own.
 _COMMON = (
-    r"<\|[^\s<>|]{1,40}\|>", r"<｜[^\s<>｜]{1,40}｜>", r"<SPECIAL_\d+>", r"</?s>", "<unk>", "<pad>", "<bos>", "<eos>",
-    "<start_of_turn>", "<end_of_turn>", r"\[/?INST\]", r"\[/?SYSTEM_PROMPT\]", r"\[/?AVAILABLE_TOOLS\]",
-    r"\[/?TOOL_RESULTS\]", r"\[TOOL_CALLS\]", r"\[IMG\]",
+    r"<(?:\|[^\s<>|]{1,40}\||｜[^\s<>｜]{1,40}｜|/?s|unk|pad|bos|eos|mask|SPECIAL_\d+|(?:start|end)_of_turn"
+    r"|/?think|/?tool_call|/?tool_response)>",
+    r"\[(?:/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CONTENT)"
+    r"|TOOL_CALLS|IMG|IMG_BREAK|IMG_END|PREFIX|MIDDLE|SUFFIX)\]",
 )  # fmt: skip
 
 
@@ -23,17 +24,25 @@ class SpecialStrings:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        own = sorted((s for s in tokenizer.special_strings if len(s) > 1), key=lambda s: (-len(s), s))
-        self._pattern = re.compile("|".join((*_COMMON, *map(re.escape, own))))
+        common = re.compile("|".join(_COMMON))
+        own = [
+            string for string in tokenizer.special_strings if len(string) > 1 and not common.fullmatch(string)
+        ]
+        own.sort(key=lambda string: (-len(string), string))
+        # One pattern for each first character: a search for one that is given is ten times as fast as for one of several.
+        by_first: dict[str, list[str]] = {}
+        for pattern in (*_COMMON, *map(re.escape, own)):
+            by_first.setdefault(pattern.removeprefix("\\")[0], []).append(pattern)
+        self._patterns = [re.compile("|".join(patterns)) for patterns in by_first.values()]
 
     def broken(self, text: str) -> tuple[str, int]:
         """`text` without such strings, and how many were broken."""
         total = 0
-        while True:
-            text, n = self._pattern.subn(lambda found: f"{found[0][0]} {found[0][1:]}", text)
-            if not n:
-                return text, total
-            total += n
+        while any(pattern.search(text) for pattern in self._patterns):
+            for pattern in self._patterns:
+                text, n = pattern.subn(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+                total += n
+        return text, total
 
 
 def decode(data: bytes) -> tuple[str, str | None] | None:
