@@ -12,6 +12,7 @@ import orjson
 
 from loadgen.errors import InputError
 from loadgen.measure.probes.host_sampler import VERSION
+from loadgen.measure.probes.server import from_series
 
 OFFSET_LIMIT_S = 0.5  # half a tick of the sampler: a larger error moves bytes into the wrong round
 
@@ -90,11 +91,19 @@ def clock_offset(host: dict[str, Any], client: dict[str, Any]) -> Offset:
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of a run in wall time."""
+    """A stretch of a run in wall time. `claimed`: bytes that the KV connector says it loaded in it; null where it does not."""
 
     label: str
     start_ns: int
     end_ns: int
+    claimed: int | None = None
+
+
+@dataclass(frozen=True)
+class _Mark:
+    label: str
+    wall_ns: int
+    loaded: float | None
 
 
 def windows(run_dir: Path) -> list[Window]:
@@ -103,7 +112,7 @@ def windows(run_dir: Path) -> list[Window]:
     Pages are taken between rounds: a round's window ends with its page and starts with the page before.
     """
     path = run_dir / "server.jsonl"
-    marks: list[tuple[str, int]] = []
+    marks: list[_Mark] = []
     try:
         lines = path.read_bytes().splitlines()
     except OSError:
@@ -112,19 +121,27 @@ def windows(run_dir: Path) -> list[Window]:
         try:
             page = orjson.loads(line)
             label, wall = str(page["label"]), int(page["wall_ns"])
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+            loaded = (
+                from_series(page.get("counters", {})).counters.get("load_bytes") if label != "tick" else None
+            )
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
             continue  # the last line of a killed run
-        if label != "tick" and (not marks or marks[-1][0] != label):
-            marks.append((label, wall))
+        if label != "tick" and (not marks or marks[-1].label != label):
+            marks.append(_Mark(label, wall, loaded))
     if len(marks) < 2:
         raise InputError(f"{path} marks no start and end of the run")
-    found = [Window("whole run", marks[0][1], marks[-1][1])]
+    found = [_window("whole run", marks[0], marks[-1])]
     found += [
-        Window(label.replace("round:", "round "), before, wall)
-        for (_, before), (label, wall) in itertools.pairwise(marks)
-        if label.startswith("round:")
+        _window(mark.label.replace("round:", "round "), before, mark)
+        for before, mark in itertools.pairwise(marks)
+        if mark.label.startswith("round:")
     ]
     return found
+
+
+def _window(label: str, a: _Mark, b: _Mark) -> Window:
+    claimed = None if a.loaded is None or b.loaded is None else int(b.loaded - a.loaded)
+    return Window(label, a.wall_ns, b.wall_ns, claimed)
 
 
 def within(log: HostLog, window: Window) -> tuple[dict[str, Any], dict[str, Any]] | None:

@@ -49,7 +49,7 @@ def host_report(path: Path, run_dir: Path | None) -> dict[str, Any]:
                 "nfs": [asdict(rates) for rates in nfs_rates(a, b)],
                 "links": [asdict(link) for link in link_rates(a, b, log.header.get("links_bits_s", {}))],
                 "disks": [asdict(disk) for disk in disk_rates(a, b)],
-                "page_cache": [str(suspicion) for suspicion in cache_suspicions(a, b)],
+                "page_cache": [str(suspicion) for suspicion in cache_suspicions(a, b, window.claimed)],
                 "gds_bypassed": gds_bypassed(a, b),
             }
         )

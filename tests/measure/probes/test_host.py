@@ -198,6 +198,25 @@ def test_the_command_shows_rates_and_what_is_not_covered(
     assert "READ /kv" in text
 
 
+def test_what_the_connector_says_it_loaded_is_compared_with_the_traffic(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages = [
+        {
+            "wall_ns": int((1000 + s) * 1e9),
+            "label": label,
+            "counters": {"vllm:kv_offload_load_bytes_total": loaded},
+        }
+        for label, s, loaded in (("start", 1, 0.0), ("round:0", 4, 9e9), ("end", 5, 9e9))
+    ]
+    write(tmp_path / "server.jsonl", *pages)
+    host = write(tmp_path / "h", HEADER, *(tick(s, nfs=mount(s * 100)) for s in range(1, 8)))
+    assert main(["probe-host", "--read", str(host), "--run", str(tmp_path), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    (words,) = next(w for w in report["windows"] if w["label"] == "round 0")["page_cache"]
+    assert "9.00 GB were read" in words
+
+
 @pytest.mark.parametrize(
     "words",
     [["--run", "x"], ["--json"], ["--read", "no-such-file"], ["--interval", "nan"], ["--read", __file__]],
