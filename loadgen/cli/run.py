@@ -70,7 +70,7 @@ def plan_line(prepared: Any) -> str:
     wanted = f", {job.output_tokens:,} output tokens" if job.output_tokens is not None else ""
     simulated = f" (simulated: {prepared.facts.simulated}, {job.time_scale:g} times real time)" if prepared.facts.simulated else ""
     return (
-        f"{len(job.sessions)} sessions, {job.turns} turns, {sent}{wanted} to {job.model} at {job.url}{simulated}, "
+        f"{sum(not s.warmup for s in job.sessions)} sessions, {job.turns} turns, {sent}{wanted} to {job.model} at {' and '.join(job.urls)}{simulated}, "
         f"schedule {job.schedule['kind']}"
     )
 

@@ -80,6 +80,7 @@ class Sample(msgspec.Struct, kw_only=True):
     coalesced: bool = False  # first token read together with a later event: its TTFT is an upper bound
     lag_ns: int | None = None  # user time minus kernel stamp at the first token
     client_delay_ns: int = 0  # the turn could have been sent and our loop was late
+    cap_wait_ns: int = 0  # the turn waited this long for one of the turns in flight to end (--in-flight)
     connect_ns: int | None = None  # duration of the connect, apart from TTFT; null on a reused connection
     reused_conn: bool = False
     prompt_tokens: int | None = None

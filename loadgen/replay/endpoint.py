@@ -29,6 +29,7 @@ class Api:
     target: Target
     key: str | None = None
     timeout_s: float = 120.0
+    scheme: str = "Bearer"
 
     @property
     def url(self) -> str:
@@ -51,7 +52,7 @@ class Api:
         connection = kind(self.target.host, self.target.port, timeout=self.timeout_s)
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         if self.key:
-            headers["Authorization"] = f"Bearer {self.key}"
+            headers["Authorization"] = f"{self.scheme} {self.key}"
         data = None
         if body is not None:
             data = orjson.dumps(body)

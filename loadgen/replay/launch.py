@@ -61,7 +61,7 @@ def play(prepared: Prepared, options: Options, fleet: Fleet, arguments: Sequence
     passed.run_dir = str(run_dir)
     file = write_handover(passed)
     command = [sys.executable, "-m", "locust", "-f", str(paths.find("agent_loop.py")), "--headless", "--only-summary"]
-    command += ["--host", prepared.job.url, "--loglevel", "WARNING", *run_options.to_arguments(options)]
+    command += ["--host", prepared.job.urls[0], "--loglevel", "WARNING", *run_options.to_arguments(options)]
     for flag, value in (("-u", fleet.users), ("--processes", fleet.processes), ("-t", fleet.run_time)):
         if value is not None:
             command += [flag, str(value)]

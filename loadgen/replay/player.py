@@ -6,15 +6,20 @@ Locust, of other sessions or of the schedule: who calls it decides when.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+import gevent
 import orjson
 
-from loadgen.measure.sample import Sample, Tiers, TurnClass
+from loadgen.measure.sample import ErrorClass, Sample, Tiers, TurnClass
 from loadgen.replay.content import Contents
+from loadgen.replay.endpoint import api_key
 from loadgen.replay.job import Job, PlannedSession, PlannedTurn
+from loadgen.replay.tokenized import TokenTranscript
 from loadgen.replay.transcript import Transcript
 from loadgen.replay.wire.api import Api, Output
 from loadgen.replay.wire.connection import Connection
@@ -23,6 +28,15 @@ from loadgen.replay.wire.target import Target
 from loadgen.trace.model import Message, Session, Turn
 
 _CONNECT_TIMEOUT_S = 10.0
+ABORTED = "aborted"  # `finish` of a turn that was cut because its recorded one was
+
+
+class Link(Protocol):
+    """A connection of either client."""
+
+    def exchange(self, request: Request, timeouts: Timeouts) -> Exchange: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -31,12 +45,22 @@ class Settings:
 
     job: Job
     worker: str
-    target: Target
+    targets: list[Target]
     api: Api
     contents: Contents
     headers: tuple[tuple[str, str], ...]
-    emit: Callable[[Sample], None]
+    emit: Callable[[PlannedSession, Sample], None]
     tiers_of: Callable[[Exchange], Tiers | None]  # None for a turn that was not alone in flight
+
+
+def request_headers(job: Job) -> tuple[tuple[str, str], ...]:
+    """The key's header and the extra ones, their $VAR read from this process's environment."""
+    key = api_key(job.api_key_env)
+    found = [("Authorization", f"{job.auth_scheme} {key}")] if key else []
+    for text in job.headers:
+        name, _, value = text.partition(":")
+        found.append((name, re.sub(r"\$(\w+)", lambda m: os.environ.get(m[1], ""), value.strip())))
+    return tuple(found)
 
 
 def timeouts(job: Job) -> Timeouts:
@@ -46,80 +70,134 @@ def timeouts(job: Job) -> Timeouts:
 
 
 class SessionPlayer:
-    """One session under way. `records` are the trace's turns in the order of the plan's."""
+    """One session under way. `records` are the trace's turns, the `plan.lead` that are not sent included.
 
-    def __init__(self, settings: Settings, plan: PlannedSession, session: Session, records: list[Turn]) -> None:
-        self.plan = plan
+    `skip` more turns are in the prompt from the start and not sent (a session that is met in the middle).
+    """
+
+    def __init__(
+        self, settings: Settings, number: int, session: Session, records: list[Turn], *, skip: int = 0
+    ) -> None:
+        job = settings.job
+        self.plan = job.sessions[number]
         self.cut = False
         self._settings = settings
         self._records = records
-        job = settings.job
         self._timeouts = timeouts(job)
-        self._connection = Connection(settings.target, headers=settings.headers, connect_timeout_s=_CONNECT_TIMEOUT_S)
-        self._transcript = Transcript(
-            settings.contents,
-            settings.api.message,
-            system=settings.contents.value(session.system),
-            nonce=job.nonce(plan),
-        )
-        tools = settings.contents.value(session.tools)
-        self._tools = orjson.dumps(tools) if tools else None
+        self._target = settings.targets[self.plan.endpoint]
+        self._link = _connect(settings, self._target)
+        self._nonce = job.nonce(self.plan.nonce_key)
+        self._transcript: Transcript | TokenTranscript
+        if job.api == "completions":
+            self._transcript = TokenTranscript(job, number)
+            self._tools = None
+        else:
+            contents = settings.contents
+            self._transcript = Transcript(
+                contents, settings.api.message, system=contents.value(session.system), nonce=self._nonce
+            )
+            tools = contents.value(session.tools)
+            self._tools = orjson.dumps(tools) if tools else None
         self._previous_prompt: int | None = None  # tokens, as the server counted them
+        self._warm = False  # something was sent
+        self._position = skip
+        for record in records[: self.plan.lead + skip]:
+            self._transcript.advance(record)
+            self._recorded_answer(record)
 
-    def play(self, position: int, intended_ns: int) -> int:
-        """Play the turn at `position` now; returns when it ended (ns). The caller waits until `intended_ns`.
+    @property
+    def left(self) -> int:
+        """Turns still to play."""
+        return len(self.plan.turns) - self._position
+
+    @property
+    def upcoming(self) -> PlannedTurn:
+        return self.plan.turns[self._position]
+
+    def play(self, intended_ns: int, cap_wait_ns: int = 0) -> int:
+        """Play the next turn now; returns when it ended (ns). The caller waits until `intended_ns`.
 
         A turn whose kept-alive connection turns out closed before the server read anything is sent once more; both
         attempts are samples.
         """
-        turn, record = self.plan.turns[position], self._records[position]
+        turn = self.plan.turns[self._position]
+        record = self._records[self.plan.lead + self._position]
+        self._position += 1
         self._transcript.advance(record)
         head, tail = self._settings.api.envelope(
-            self._settings.job.model, self._output(turn), tools=self._tools
+            self._settings.job.model, self._output(turn), system=self._transcript.system, tools=self._tools
         )
         parts = self._transcript.body(head, tail)
         attempt = turn.attempt
         while True:
             exchange = self._exchange(parts, turn, attempt)
-            self._settings.emit(self._sample(turn, attempt, intended_ns, exchange))
+            self._settings.emit(self.plan, self._sample(turn, attempt, intended_ns, cap_wait_ns, exchange))
             if not exchange.stale or attempt > turn.attempt:
                 break
             attempt += 1
+        self._warm = True
         self._answer(record, exchange)
         return exchange.end_ns
 
     def abort(self) -> None:
         """Cut the turn that is under way, if any."""
-        self._connection.abort()
+        self._link.abort()
 
     def close(self) -> None:
-        self._connection.close()
+        self._link.close()
 
     def _output(self, turn: PlannedTurn) -> Output:
         job = self._settings.job
-        return Output(tokens=turn.output_tokens, forced=not job.natural_output, seed=job.seed)
+        extra: dict[str, Any] = {"cache_salt": self._nonce.strip()} if job.cache_salt and self._nonce else {}
+        return Output(
+            tokens=turn.output_tokens,
+            forced=not job.natural_output,
+            seed=job.seed,
+            token_ids=job.answers == "tokens",
+            extra=extra,
+        )
 
     def _exchange(self, parts: list[bytes | memoryview], turn: PlannedTurn, attempt: int) -> Exchange:
-        live = self._settings.job.answers == "live"
+        job = self._settings.job
+        collect = job.answers != "recorded"
+        headers = [("X-Request-Id", self._request_id(turn, attempt))]
+        if job.session_header:
+            headers.append((job.session_header, self.plan.id))
         request = Request(
             path=self._settings.api.PATH,
             parts=parts,
-            headers=(("X-Request-Id", self._request_id(turn, attempt)),),
-            events=lambda: self._settings.api.events(collect=live),
+            headers=headers,
+            events=lambda: self._settings.api.events(collect=collect),
         )
-        return self._connection.exchange(request, self._timeouts)
+        if turn.abort_s is None:
+            return self._link.exchange(request, self._timeouts)
+        cut = gevent.spawn_later(turn.abort_s / job.time_scale, self._link.abort)
+        try:
+            exchange = self._link.exchange(request, self._timeouts)
+        finally:
+            cut.kill(block=False)
+        if exchange.error is ErrorClass.CANCELLED:  # as its user did: not a failure
+            exchange.error, exchange.message, exchange.finish = None, None, ABORTED
+        return exchange
 
     def _request_id(self, turn: PlannedTurn, attempt: int) -> str:
         return f"{self._settings.job.run[-8:]}-{self.plan.id}-{turn.index}-{attempt}"
+
+    def _recorded_answer(self, record: Turn) -> None:
+        if isinstance(self._transcript, Transcript):
+            self._transcript.set_answer(record.answer)
 
     def _answer(self, record: Turn, exchange: Exchange) -> None:
         """Decide what the next prompt holds as the assistant's answer."""
         if exchange.usage is not None and exchange.usage.prompt_tokens is not None:
             self._previous_prompt = exchange.usage.prompt_tokens
-        if self._settings.job.answers == "recorded":
-            self._transcript.set_answer(record.answer)
+        answers = self._settings.job.answers
+        if answers == "recorded":
+            self._recorded_answer(record)
         elif exchange.error is not None or exchange.answer is None:
             self.cut = True
+        elif isinstance(self._transcript, TokenTranscript):
+            self._transcript.set_answer(exchange.answer.token_ids)
         else:
             message: Message = {"role": "assistant", "content": exchange.answer.text or None}
             if exchange.answer.tool_calls:
@@ -128,11 +206,16 @@ class SessionPlayer:
                 message["content"] = exchange.answer.reasoning
             self._transcript.set_answer(message)
 
-    def _sample(self, turn: PlannedTurn, attempt: int, intended_ns: int, seen: Exchange) -> Sample:
+    def _sample(
+        self, turn: PlannedTurn, attempt: int, intended_ns: int, cap_wait_ns: int, seen: Exchange
+    ) -> Sample:
         settings, usage = self._settings, seen.usage
         job = settings.job
-        reuse = turn.expected_reuse
-        if job.answers == "live" and turn.klass is TurnClass.REUSE and self._previous_prompt is not None:
+        reuse, klass = turn.expected_reuse, turn.klass
+        if not self._warm and reuse is not None and reuse > job.floor:
+            # The session was met in the middle: nothing of it was sent before.
+            reuse, klass = job.floor, TurnClass.FIRST
+        elif job.answers == "live" and klass is TurnClass.REUSE and self._previous_prompt is not None:
             reuse = self._previous_prompt  # the recorded answers are not in this prompt: only the server knows its length
         found = settings.tiers_of(seen) if seen.error is None else None
         send_ns = seen.send_ns or max(intended_ns, seen.end_ns)
@@ -151,9 +234,9 @@ class SessionPlayer:
             turn=turn.index,
             attempt=attempt,
             agent=self.plan.agent,
-            klass=TurnClass.RETRY if attempt > 1 else turn.klass,
+            klass=TurnClass.RETRY if attempt > 1 else klass,
             worker=settings.worker,
-            endpoint=job.url,
+            endpoint=self._target.url,
             request_id=self._request_id(turn, attempt),
             intended_ns=intended_ns,
             send_ns=send_ns,
@@ -168,6 +251,7 @@ class SessionPlayer:
             coalesced=seen.coalesced,
             lag_ns=seen.lag_ns,
             client_delay_ns=seen.client_delay_ns,
+            cap_wait_ns=cap_wait_ns,
             connect_ns=seen.connect_ns,
             reused_conn=seen.reused_conn,
             target_tokens=turn.target_tokens,
@@ -185,3 +269,10 @@ class SessionPlayer:
             **fields,
         )
 
+
+def _connect(settings: Settings, target: Target) -> Link:
+    if settings.job.client == "openai":
+        from loadgen.replay.wire.openai_client import OpenAIConnection
+
+        return OpenAIConnection(target, headers=settings.headers, connect_timeout_s=_CONNECT_TIMEOUT_S)
+    return Connection(target, headers=settings.headers, connect_timeout_s=_CONNECT_TIMEOUT_S)

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from loadgen.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_O
 from loadgen.measure.run import write_run as write_run_file
 from loadgen.measure.sample import Sample
 from loadgen.replay import options as run_options
-from loadgen.replay.fleet.allocator import Grant
+from loadgen.replay import webui
 from loadgen.replay.fleet.master import Master, describe_run
 from loadgen.replay.fleet.rundir import new_run_dir
 from loadgen.replay.fleet.worker import Worker
@@ -36,7 +37,7 @@ from loadgen.report.write import write_run
 
 log = logging.getLogger("loadgen")
 
-TO_MASTER = ("ask", "started", "turn_done", "session_done", "snapshot", "stop")
+TO_MASTER = ("ask", "started", "turn_done", "session_done", "enter", "leave", "turn", "snapshot", "stop")
 DRAIN_S = 120.0  # a cold 140K turn may take this long to end
 FLUSH_S = 2.0
 FINALS_S = 5.0
@@ -73,7 +74,7 @@ class Plugin:
                 self._set_lanes(options)
         if self.is_worker:
             self.worker = Worker(self._to_master, self._fire)
-            self.runner.register_message("lg-w-grant", self._on_grant)
+            self.runner.register_message("lg-w-answer", self._on_answer)
             self.runner.register_message("lg-w-drain", self._on_drain, concurrent=True)
 
     # messages
@@ -92,11 +93,9 @@ class Plugin:
 
         return receive
 
-    def _on_grant(self, environment: Any, msg: Any, **_: Any) -> None:
-        data = msg.data
-        grant = Grant(data["kind"], data.get("session", -1), data.get("position", -1), data.get("start_s", 0.0))
+    def _on_answer(self, environment: Any, msg: Any, **_: Any) -> None:
         assert self.worker is not None
-        self.worker.granted(data["ticket"], grant, data["parked"])
+        self.worker.answered(msg.data)
 
     def _on_drain(self, environment: Any, msg: Any, **_: Any) -> None:
         assert self.worker is not None
@@ -131,7 +130,7 @@ class Plugin:
         assert self.handover is not None
         job = self.handover.job
         kind = job.schedule["kind"]
-        roots = sum(not session.child for session in job.sessions)
+        roots = sum(not (session.child or session.warmup) for session in job.sessions)
         if kind == "sweep":
             width = int(job.schedule["width"])
             if options.num_users not in (None, width):
@@ -159,16 +158,20 @@ class Plugin:
     def _begin_run(self) -> None:
         assert self.master is not None
         host = self.environment.host
-        if self.handover is None or (host and Target.parse(host).url != self.handover.job.url):
+        if self.handover is None or (host and Target.parse(host).url != self.handover.job.urls[0]):
             self.handover = self._prepared()
         handover, self._draining = self.handover, False
-        out = handover.run_dir
-        run_dir = Path(out) if out else new_run_dir(Path(handover.out))
+        run_dir = Path(handover.run_dir) if handover.run_dir else new_run_dir(Path(handover.out))
         run_dir.mkdir(parents=True, exist_ok=True)
-        if (run_dir / JOB_FILE).exists():  # started again in the web UI
+        if (run_dir / JOB_FILE).exists():  # started again in the web UI: a new run, under new nonces
+            if handover.job.rendered:
+                self.handover = handover = self._prepared()
             run_dir = new_run_dir(Path(handover.out))
+            handover.job.nonce_seed = uuid.uuid4().hex if not handover.job.rendered else handover.job.nonce_seed
         info = describe_run(handover.job, handover.facts, run_dir.name, handover.arguments)
-        self.environment.parsed_options.loadgen_job = str(self.master.begin(handover.job, info, run_dir))
+        lanes = self.environment.parsed_options.num_users or getattr(self.runner, "target_user_count", 0) or 0
+        path = self.master.begin(handover.job, info, run_dir, lanes=lanes)
+        self.environment.parsed_options.loadgen_job = str(path)
         self._progress = Progress(self.master)
 
     # the end
@@ -307,16 +310,15 @@ def _safe_defaults(parser: Any) -> None:
     parser.set_defaults(web_host="127.0.0.1", master_bind_host="127.0.0.1")
 
 
-@events.init_command_line_parser.add_listener
-def _(parser: Any, **_: Any) -> None:
+def _add_flags(parser: Any, **_: Any) -> None:
     run_options.add_flags(parser)
     parser.add_argument("--loadgen-job", default="", include_in_web_ui=False, help="set by the master for its workers")
     _safe_defaults(parser)
 
 
-@events.init.add_listener
-def _(environment: Any, **_: Any) -> None:
+def _start(environment: Any, **_: Any) -> None:
     plugin = environment.loadgen = Plugin(environment)
+    webui.install(environment, plugin)
     # Registered here, after the runner's own listener, and `quitting` fires in reverse order: ours runs first.
     environment.events.quitting.add_listener(lambda **_: plugin.quitting())
     environment.events.test_start.add_listener(lambda **_: plugin.begin())
@@ -341,3 +343,6 @@ def _(environment: Any, **_: Any) -> None:
             logging.getLogger("locust.stats_logger").setLevel(logging.CRITICAL)
 
 
+_hooks: Any = events  # Locust's event hooks are untyped
+_hooks.init_command_line_parser.add_listener(_add_flags)
+_hooks.init.add_listener(_start)

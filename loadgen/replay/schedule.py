@@ -11,6 +11,7 @@ seconds.
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,11 @@ def describe(options: Options) -> dict[str, Any]:
         "human_gap_cap_s": options.human_gap_cap,
     }
     own: dict[str, dict[str, Any]] = {
-        "closed": {"stagger_s": options.stagger},
+        "closed": {"stagger_s": options.stagger, "mid_start": options.mid_start},
         "open": {"rate_per_s": options.rate, "burstiness": options.burstiness},
-        "timed": {"speed": options.speed},
+        "timed": {"speed": options.speed, "jitter_s": options.jitter},
     }
-    return {**common, **own[options.schedule], **gaps}
+    return {**common, **own[options.schedule], **gaps, "in_flight": options.in_flight}
 
 
 def isolates(options: Options) -> bool:
@@ -46,7 +47,7 @@ def isolates(options: Options) -> bool:
 
 def plan_arrivals(options: Options, job: Job, trace: TraceFile) -> None:
     """Set `arrival_s` of every session that starts by itself. Raises InputError when the trace has no usable times."""
-    roots = [session for session in job.sessions if not session.child]
+    roots = [session for session in job.sessions if not (session.child or session.warmup)]
     if options.schedule == "open":
         # Gamma gaps with shape k and mean 1/rate have the coefficient of variation 1/sqrt(k); k = 1 is Poisson.
         assert options.rate is not None  # options.check demands it
@@ -57,14 +58,15 @@ def plan_arrivals(options: Options, job: Job, trace: TraceFile) -> None:
             session.arrival_s = float(arrival)
     elif options.schedule == "timed":
         starts = {session.id: session.start_s for session in trace.sessions}
-        if len(roots) > 1 and len({starts[s.id] for s in roots}) == 1:
+        if len(roots) > 1 and len({starts[s.record] for s in roots}) == 1:
             raise InputError(f"{trace.path} has no session start times; use --schedule closed or open")
-        first = min(starts[s.id] for s in roots)
+        first = min(starts[s.record] for s in roots)
+        spread = random.Random(options.seed)
         for session in roots:
-            session.arrival_s = (starts[session.id] - first) / options.speed
+            session.arrival_s = (starts[session.record] - first + spread.uniform(0.0, options.jitter)) / options.speed
         roots.sort(key=lambda session: session.arrival_s)
-        children = [session for session in job.sessions if session.child]
-        job.sessions[:] = roots + children
+        others = [session for session in job.sessions if session.child or session.warmup]
+        job.sessions[:] = sorted(others, key=lambda session: session.child) + roots
     elif options.schedule == "closed" and options.stagger:
         for number, session in enumerate(roots):
             session.arrival_s = number * options.stagger

@@ -22,8 +22,10 @@ _MARK_JSON = escaped(_MARK)
 
 
 class Transcript:
-    """P(k) of one session. `encode` is the API's message encoder; `system` is the session's system prompt or None; `nonce` is
-    the line in front of the first content, or empty."""
+    """P(k) of one session. `encode` is the API's message encoder; `nonce` is the line in front of the first content, or empty.
+
+    The system prompt stands apart from the messages, since APIs put it in different places: `system` is its JSON string.
+    """
 
     def __init__(self, contents: Contents, encode: Encode, *, system: Any = None, nonce: str = "") -> None:
         self._contents = contents
@@ -31,12 +33,11 @@ class Transcript:
         self._nonce = nonce
         self._messages: list[list[Part]] = []
         self._flat: list[Part] = []  # the messages joined, a few parts a turn
-        self._system: list[Part] = []
         self._answer: dict[str, Any] | None = None
+        self.system: bytes | None = None
         if system is not None:
-            self._system = self._parts({"role": "system", "content": system}, nonce)
+            self.system = orjson.dumps(nonce + _text(system))
             self._nonce = ""
-            self._extend([self._system])
 
     def _parts(self, message: dict[str, Any], nonce: str) -> list[Part]:
         """The JSON of one message, in parts. A nonce becomes the first line of its text."""
@@ -75,7 +76,7 @@ class Transcript:
             self._messages.append(self._parts(message, self._nonce if not self._messages else ""))
         if rewound:
             self._flat = []
-            self._extend(([self._system] if self._system else []) + self._messages)
+            self._extend(self._messages)
         else:
             self._extend(self._messages[known:])
 

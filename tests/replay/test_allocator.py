@@ -24,7 +24,7 @@ def job_of(lengths: list[int], children: dict[int, int] | None = None) -> Job:
         )
 
     return Job(
-        url="http://127.0.0.1:1",
+        urls=["http://127.0.0.1:1"],
         model="m",
         api="chat",
         api_key_env="X",
@@ -39,8 +39,9 @@ def job_of(lengths: list[int], children: dict[int, int] | None = None) -> Job:
         isolate=False,
         block_size=None,
         nonce_form="plain",
+        nonce_seed="",
         sessions=[
-            PlannedSession(id=f"s{i}", turns=[turn(k) for k in range(n)], child=i in (children or {}))
+            PlannedSession(id=f"s{i}", record=f"s{i}", turns=[turn(k) for k in range(n)], child=i in (children or {}))
             for i, n in enumerate(lengths)
         ],
     )
@@ -97,7 +98,7 @@ def test_a_sweep_of_width_one_goes_round_by_round_in_order() -> None:
     lanes = Lanes(Sweep(job_of([2, 3, 2])), {"a": "w"})
     while lanes.holding:
         lanes.finish("a")
-    assert [(g.position, g.session) for _, g in lanes.granted] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 1)]
+    assert [g.session for _, g in lanes.granted] == [0, 1, 2, 0, 1, 2, 1]
     assert lanes.ended == {"a"}
     assert lanes.allocator.finished
 
@@ -116,11 +117,9 @@ def test_a_sweep_deals_every_turn_once_and_each_session_to_one_worker(
     while played.holding:
         assert len(played.holding) <= width
         played.finish(data.draw(st.sampled_from(sorted(played.holding))))
-    assert sorted((g.session, g.position) for _, g in played.granted) == [
-        (s, t) for s, n in enumerate(lengths) for t in range(n)
-    ]
-    positions = [g.position for _, g in played.granted]
-    assert positions == sorted(positions), "a round began before the one before had ended"
+    assert sorted(g.session for _, g in played.granted) == [s for s, n in enumerate(lengths) for _ in range(n)]
+    times = [sum(g.session == grant.session for _, g in played.granted[:i]) for i, (_, grant) in enumerate(played.granted)]
+    assert times == sorted(times), "a round began before the one before had ended"
     owners: dict[int, set[str]] = {}
     for worker, grant in played.granted:
         owners.setdefault(grant.session, set()).add(worker)
@@ -167,7 +166,7 @@ def test_a_cut_session_gets_no_more_turns_and_is_reported() -> None:
     while lanes.holding:
         lanes.finish("a")
     assert [g.session for _, g in lanes.granted] == [0, 1, 1, 1]
-    assert lanes.allocator.cut_sessions == ["s0"]
+    assert [state.cut for state in lanes.allocator.states] == [True, False]
 
 
 def test_children_are_not_dealt_by_themselves() -> None:

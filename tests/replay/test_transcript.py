@@ -8,12 +8,13 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from loadgen.replay.content import Contents
 from loadgen.replay.transcript import Transcript
 from loadgen.replay.wire import chat
+from loadgen.replay.wire.api import Output
 from loadgen.trace.model import Header, Session, Turn
 from loadgen.trace.reader import open_trace
 from loadgen.trace.writer import TraceWriter
@@ -37,9 +38,9 @@ REF = "sha256:" + hashlib.sha256(CONTEXT.encode()).hexdigest()
 
 
 def body(transcript: Transcript) -> dict[str, Any]:
-    head, tail = b'{"messages":[', b"]}"
+    head, tail = chat.envelope("m", Output(), system=transcript.system)
     found: dict[str, Any] = orjson.loads(b"".join(bytes(part) for part in transcript.body(head, tail)))
-    return found
+    return {"messages": found["messages"]}
 
 
 def test_a_context_is_sent_as_it_is_with_the_nonce_in_front(contents: Contents) -> None:
@@ -86,6 +87,7 @@ def test_every_prompt_is_what_the_format_says(
         added = append + ([{"role": "user", "content": {"blob": REF}}] if with_context else [])
         transcript.advance(Turn(session="s", index=index, keep=keep, append=added))
         prompt = (prompt + ([answer] if answer else []))[:keep] + added
+        assume(prompt)  # a turn without any message is no turn
         expected = [
             {**m, "content": CONTEXT} if isinstance(m["content"], dict) else dict(m) for m in prompt
         ]

@@ -3,13 +3,14 @@
 Pure and clock-free: lanes *ask* with a ticket, `pump` answers those that can be answered. Each session belongs to
 exactly one worker from its first grant on. A worker that is lost takes its started sessions with it (their prefix is
 in the server's cache already, so they are never played again); sessions that were granted and not started are dealt
-again.
+again. Warm-up sessions come first, and nothing else until they are done.
 """
 
 from __future__ import annotations
 
+import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,12 +21,15 @@ Ticket = str
 
 @dataclass(frozen=True)
 class Grant:
-    """One piece of work. `turn`: play the turn at `position` of the session. `session`: play all of it, not before
-    `start_s` (endpoint seconds from the start of the run). `end`: nothing is left for this lane."""
+    """One piece of work. `turn`: play the session's next turn. `session`: play all that is left of it, not before
+    `start_s` (endpoint seconds from the start of the run). `end`: nothing is left for this lane.
+
+    `skip` of a session's turns count as played: they are in the prompt and are not sent.
+    """
 
     kind: Literal["turn", "session", "end"]
     session: int = -1
-    position: int = -1
+    skip: int = 0
     start_s: float = 0.0
 
 
@@ -34,7 +38,8 @@ class State:
     """Of one session."""
 
     owner: str | None = None
-    granted: int = -1  # position of the last granted turn; for whole sessions 0
+    played: int = 0  # turns that are over
+    skip: int = 0  # of which were never sent by this run
     busy: bool = False  # a grant is under way
     started: bool = False
     done: bool = False
@@ -44,16 +49,29 @@ class State:
 
 @dataclass
 class Allocator:
-    """Base of both kinds of schedule. `asking` holds the parked lanes in the order they came."""
+    """Base of both kinds of schedule. `asking` holds the parked lanes in the order they came.
+
+    `done_before` tells for a resumed run how many turns of a session are over already.
+    """
 
     job: Job
+    done_before: Mapping[str, int] = field(default_factory=dict)
     states: list[State] = field(init=False)
     asking: deque[tuple[str, Ticket]] = field(default_factory=deque)
     in_flight: int = 0
     draining: bool = False
+    _warmups: deque[int] = field(default_factory=deque)
+    _warming: int = 0
+    _pending: deque[int] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self.states = [State() for _ in self.job.sessions]
+        for number, session in enumerate(self.job.sessions):
+            state = self.states[number]
+            state.played = state.skip = self.done_before.get(session.id, 0)
+            state.done = state.played >= len(session.turns)
+            if session.warmup and not state.done:
+                self._warmups.append(number)
 
     def ask(self, worker: str, ticket: Ticket) -> None:
         """A lane wants work."""
@@ -63,7 +81,17 @@ class Allocator:
         """Answer every lane that can be answered now."""
         waiting, self.asking = self.asking, deque()
         for worker, ticket in waiting:
-            grant = Grant("end") if self.draining or self.finished else self._grant(worker)
+            if self.draining or self.finished:
+                grant: Grant | None = Grant("end")
+            elif self._warmups:
+                number = self._warmups.popleft()
+                self.states[number].owner, self.states[number].busy = worker, True
+                self._warming += 1
+                grant = Grant("session", number)
+            elif self._warming:
+                grant = None
+            else:
+                grant = self._grant(worker)
             if grant is None:
                 self.asking.append((worker, ticket))
             else:
@@ -81,20 +109,45 @@ class Allocator:
         """The first byte of a session's first turn is about to be sent."""
         self.states[session].started = True
 
+    def session_done(self, session: int, *, cut: bool) -> None:
+        """A session that was granted as a whole is over."""
+        state = self.states[session]
+        if state.lost or state.done:
+            return
+        state.done, state.cut, state.busy = True, cut, False
+        if self.job.sessions[session].warmup:
+            self._warming -= 1
+        else:
+            self.in_flight -= 1
+
+    def worker_lost(self, worker: str) -> None:
+        """Its started sessions are lost, the others are dealt again."""
+        self.asking = deque(entry for entry in self.asking if entry[0] != worker)
+        for number, state in reversed(list(enumerate(self.states))):
+            if state.owner != worker or state.done or state.lost:
+                continue
+            if self.job.sessions[number].warmup:
+                self._warming -= state.busy
+                state.done = True
+                continue
+            self.in_flight -= state.busy
+            state.busy = False
+            if state.started:
+                state.lost = True
+                if number in self._pending:
+                    self._pending.remove(number)
+            else:
+                state.owner = None
+                if number not in self._pending:
+                    self._pending.appendleft(number)
+
     def drain(self) -> None:
         """Grant nothing more."""
         self.draining = True
 
-    def forget_lanes(self, worker: str) -> None:
-        self.asking = deque(entry for entry in self.asking if entry[0] != worker)
-
     @property
     def lost_sessions(self) -> list[str]:
         return [s.id for s, state in zip(self.job.sessions, self.states, strict=True) if state.lost]
-
-    @property
-    def cut_sessions(self) -> list[str]:
-        return [s.id for s, state in zip(self.job.sessions, self.states, strict=True) if state.cut]
 
 
 @dataclass
@@ -104,18 +157,19 @@ class Sweep(Allocator):
     width: int = 1
     round: int = 0
     round_over: bool = False
-    _pending: deque[int] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.rounds = max((len(s.turns) for s in self.job.sessions), default=0)
-        self._fill()
+        self.rounds = max((len(s.turns) for s in self.job.sessions if not s.warmup), default=0)
+        self.round = -1
+        self.open_round()
 
     def _fill(self) -> None:
         self._pending = deque(
-            i
-            for i, (session, state) in enumerate(zip(self.job.sessions, self.states, strict=True))
-            if len(session.turns) > self.round and not (state.lost or state.cut)
+            number
+            for number, (session, state) in enumerate(zip(self.job.sessions, self.states, strict=True))
+            if state.played <= self.round < len(session.turns)
+            and not (session.warmup or state.lost or state.cut or state.done)
         )
 
     def _grant(self, worker: str) -> Grant | None:
@@ -125,9 +179,9 @@ class Sweep(Allocator):
             state = self.states[session]
             if state.owner is None or state.owner == worker:
                 self._pending.remove(session)
-                state.owner, state.granted, state.busy = worker, self.round, True
+                state.owner, state.busy = worker, True
                 self.in_flight += 1
-                return Grant("turn", session, self.round)
+                return Grant("turn", session, state.skip)
         return None
 
     def turn_done(self, session: int, *, cut: bool) -> None:
@@ -137,9 +191,9 @@ class Sweep(Allocator):
             return
         self.in_flight -= 1
         state.busy = False
-        last = state.granted + 1 >= len(self.job.sessions[session].turns)
-        state.done = last
-        state.cut = cut and not last
+        state.played += 1
+        state.done = state.played >= len(self.job.sessions[session].turns)
+        state.cut = cut and not state.done
         self._close_round()
 
     def _close_round(self) -> None:
@@ -147,14 +201,14 @@ class Sweep(Allocator):
             self.round_over = True
 
     def open_round(self) -> bool:
-        """Begin the next round; False when there is none."""
+        """Begin the next round in which anything is left; False when there is none."""
         while self.round + 1 < self.rounds:
             self.round += 1
             self._fill()
             if self._pending:
                 self.round_over = False
                 return True
-        self.round = self.rounds
+        self.round, self.round_over = self.rounds, True
         return False
 
     @property
@@ -162,62 +216,41 @@ class Sweep(Allocator):
         return self.round_over and self.round >= self.rounds
 
     def worker_lost(self, worker: str) -> None:
-        """Its started sessions are lost, the others go back into the round."""
-        self.forget_lanes(worker)
-        for number, state in enumerate(self.states):
-            if state.owner != worker or state.done or state.lost:
-                continue
-            self.in_flight -= state.busy
-            if state.started:
-                state.lost = True
-                if number in self._pending:
-                    self._pending.remove(number)
-            else:
-                state.owner, state.granted = None, -1
-                self._pending.appendleft(number)
-            state.busy = False
-        self._close_round()
+        super().worker_lost(worker)
+        if not self._warming and not self._warmups:
+            self._close_round()
 
 
 @dataclass
 class Sessions(Allocator):
-    """Whole sessions, in the trace's order: closed, open and timed differ in `arrival_s` only."""
+    """Whole sessions, in the trace's order: closed, open and timed differ in `arrival_s` only.
 
-    _pending: deque[int] = field(default_factory=deque)
+    The first `mid_starts` of them are met at a turn drawn by the job's seed, as in a fleet that is under way.
+    """
+
+    mid_starts: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._pending = deque(i for i, session in enumerate(self.job.sessions) if not session.child)
+        self._pending = deque(
+            number
+            for number, (session, state) in enumerate(zip(self.job.sessions, self.states, strict=True))
+            if not (session.child or session.warmup or state.done)
+        )
+        generator = random.Random(self.job.seed)
+        for number in list(self._pending)[: self.mid_starts]:
+            state = self.states[number]
+            state.skip = max(state.skip, generator.randrange(len(self.job.sessions[number].turns)))
 
     def _grant(self, worker: str) -> Grant | None:
         if not self._pending:  # a lane waits until the last session is done: a lost worker's may come back
             return None
         session = self._pending.popleft()
         state = self.states[session]
-        state.owner, state.granted, state.busy = worker, 0, True
+        state.owner, state.busy = worker, True
         self.in_flight += 1
-        return Grant("session", session, 0, self.job.sessions[session].arrival_s)
-
-    def session_done(self, session: int, *, cut: bool) -> None:
-        state = self.states[session]
-        if state.lost:
-            return
-        state.done, state.cut, state.busy = True, cut, False
-        self.in_flight -= 1
+        return Grant("session", session, state.skip, self.job.sessions[session].arrival_s)
 
     @property
     def finished(self) -> bool:
-        return not self._pending and self.in_flight == 0
-
-    def worker_lost(self, worker: str) -> None:
-        self.forget_lanes(worker)
-        for number, state in reversed(list(enumerate(self.states))):
-            if state.owner != worker or state.done or state.lost:
-                continue
-            self.in_flight -= 1
-            if state.started:
-                state.lost = True
-            else:
-                state.owner, state.granted = None, -1
-                self._pending.appendleft(number)
-            state.busy = False
+        return not self._pending and self.in_flight == 0 and not self._warming and not self._warmups

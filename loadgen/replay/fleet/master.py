@@ -8,7 +8,8 @@ from __future__ import annotations
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic_ns
@@ -23,8 +24,8 @@ from loadgen.measure.hist import HistogramSet
 from loadgen.measure.run import Clock, Endpoint, Incident, Plan, RunInfo, write_run
 from loadgen.replay.fleet.allocator import Allocator, Grant, Sessions, Sweep
 from loadgen.replay.fleet.scrape import ServerLog
-from loadgen.replay.fleet.worker import auth_headers
 from loadgen.replay.job import Job, write_job
+from loadgen.replay.player import request_headers
 from loadgen.replay.wire.target import Target
 
 SendTo = Callable[[str, str, dict[str, Any]], None]
@@ -43,25 +44,38 @@ class Master:
         self.latest: dict[str, dict[str, Any]] = {}  # snapshot by worker id
         self.finals: set[str] = set()
         self.lost: set[str] = set()
-        self._server: ServerLog | None = None
+        self._servers: list[ServerLog] = []
         self._news = Event()
         self._told = False
 
     # begin
 
-    def begin(self, job: Job, info: RunInfo, run_dir: Path) -> Path:
-        """Set up a run; returns the path of its job file, which every worker reads."""
+    def begin(
+        self, job: Job, info: RunInfo, run_dir: Path, *, lanes: int = 0, done_before: Mapping[str, int] | None = None
+    ) -> Path:
+        """Set up a run; returns the path of its job file, which every worker reads.
+
+        `lanes` is how many sessions are live at once; `done_before` tells for a resumed run how many turns are over.
+        """
         job.run, job.run_dir = info.run, str(run_dir.resolve())
         path = write_job(run_dir, job)
         write_run(run_dir, info)
         self.info, self.run_dir = info, run_dir
         self.latest, self.finals, self.lost, self._told = {}, set(), set(), False
         if job.schedule["kind"] == "sweep":
-            self.allocator = Sweep(job, width=int(job.schedule["width"]))
+            self.allocator = Sweep(job, done_before or {}, width=int(job.schedule["width"]))
         else:
-            self.allocator = Sessions(job)
-        self._server = ServerLog(run_dir / "server.jsonl", Target.parse(job.url), auth_headers(job))
-        self._server.start()
+            self.allocator = Sessions(job, done_before or {}, mid_starts=lanes if job.schedule.get("mid_start") else 0)
+        self._cap = job.in_flight
+        self._in_flight: dict[str, int] = {}
+        self._entering: deque[tuple[str, str]] = deque()
+        self._turns_left = job.stop_after
+        self._lanes = lanes
+        self._servers = [
+            ServerLog(run_dir / "server.jsonl", Target.parse(url), request_headers(job)) for url in job.urls
+        ]
+        for server in self._servers:
+            server.start()
         info.start = Clock(mono_ns=monotonic_ns(), wall_ns=time.time_ns())
         return path
 
@@ -73,7 +87,7 @@ class Master:
 
     def on_ask(self, worker: str, data: dict[str, Any]) -> None:
         if self.allocator is None or self.info is None or data["run"] != self.info.run:
-            self._send(worker, "grant", {"ticket": data["ticket"], "kind": "end", "parked": False})
+            self._send(worker, "answer", {"ticket": data["ticket"], "kind": "end", "parked": False})
             return
         self.allocator.ask(worker, data["ticket"])
         self._pump(data["ticket"])
@@ -91,9 +105,41 @@ class Master:
                 self._pump()
 
     def on_session_done(self, worker: str, data: dict[str, Any]) -> None:
-        if self._current(data) and isinstance(self.allocator, Sessions):
+        if self._current(data) and self.allocator is not None:
             self.allocator.session_done(data["session"], cut=data["cut"])
             self._pump()
+
+    def on_enter(self, worker: str, data: dict[str, Any]) -> None:
+        """A turn wants a place among those in flight."""
+        if not self._current(data) or self.allocator is None or self.allocator.draining:
+            self._send(worker, "answer", {"ticket": data["ticket"], "kind": "end"})
+            return
+        self._entering.append((worker, data["ticket"]))
+        self._admit()
+
+    def on_leave(self, worker: str, data: dict[str, Any]) -> None:
+        if self._current(data):
+            self._in_flight[worker] = self._in_flight.get(worker, 0) - 1
+            self._admit()
+
+    def _admit(self) -> None:
+        while self._entering and self._cap is not None and sum(self._in_flight.values()) < self._cap:
+            worker, ticket = self._entering.popleft()
+            self._in_flight[worker] = self._in_flight.get(worker, 0) + 1
+            self._send(worker, "answer", {"ticket": ticket, "kind": "go"})
+
+    def on_turn(self, worker: str, data: dict[str, Any]) -> None:
+        """A turn was measured; told only where the run ends after a number of them."""
+        if self._current(data) and self._turns_left is not None:
+            self._turns_left -= 1
+            if self._turns_left == 0:
+                self.stop_dealing("turns")
+
+    def stop_dealing(self, why: str) -> None:
+        """Let what is under way end, then end the run."""
+        assert self.info is not None
+        self.info.schedule.setdefault("stopped_by", why)
+        self._tell_finished()
 
     def on_snapshot(self, worker: str, data: dict[str, Any]) -> None:
         """Keep the newest cumulative snapshot of each worker; old and foreign ones do no harm."""
@@ -108,10 +154,8 @@ class Master:
 
     def on_stop(self, worker: str, data: dict[str, Any]) -> None:
         """A worker cannot go on (its disk is full): nothing more is dealt."""
-        if self._current(data) and self.allocator is not None:
-            self.allocator.drain()
-            self._pump()
-            self._tell_finished()
+        if self._current(data):
+            self.stop_dealing("full disk")
 
     def worker_lost(self, worker: str) -> None:
         """A worker went missing. What it had started is lost; what it had not is dealt again."""
@@ -123,6 +167,9 @@ class Master:
         before = set(allocator.lost_sessions)
         if isinstance(allocator, Sweep | Sessions):
             allocator.worker_lost(worker)
+        self._in_flight.pop(worker, None)
+        self._entering = deque(entry for entry in self._entering if entry[0] != worker)
+        self._admit()
         gone = [session for session in allocator.lost_sessions if session not in before]
         self._incident("lost_worker", f"worker {self._name(worker)} went missing with {len(gone)} started sessions")
         if isinstance(allocator, Sweep) and allocator.round_over:
@@ -145,16 +192,28 @@ class Master:
         """Answer what can be answered. `fresh` is the ticket that was asked just now; all others were parked."""
         assert self.allocator is not None
         for worker, ticket, grant in list(self.allocator.pump()):
-            self._send(worker, "grant", {"ticket": ticket, **_as_data(grant), "parked": ticket != fresh})
+            self._send(worker, "answer", {"ticket": ticket, **_as_data(grant), "parked": ticket != fresh})
+        self._mark_steady()
         if self.allocator.finished:
             self._tell_finished()
+
+    def _mark_steady(self) -> None:
+        """The steady state of a closed schedule: from when all lanes have a session until a lane finds none."""
+        assert self.info is not None and self.allocator is not None
+        if not isinstance(self.allocator, Sessions) or self._lanes < 1 or self.info.schedule["kind"] != "closed":
+            return
+        now = Clock(mono_ns=monotonic_ns(), wall_ns=time.time_ns())
+        if self.info.steady_from is None and self.allocator.in_flight >= self._lanes:
+            self.info.steady_from = now
+        elif self.info.steady_from is not None and self.info.steady_to is None and self.allocator.asking:
+            self.info.steady_to = now
 
     def _next_round(self, allocator: Sweep) -> None:
         """The barrier: every turn of the round has ended and none of the next has begun."""
         if allocator is not self.allocator or not allocator.round_over or allocator.draining:
             return
-        if self._server is not None:
-            self._server.take(f"round:{allocator.round}")
+        for server in self._servers:
+            server.take(f"round:{allocator.round}")
         allocator.open_round()
         self._pump()
 
@@ -169,6 +228,9 @@ class Master:
         """Deal nothing more."""
         if self.allocator is not None:
             self.allocator.drain()
+            for worker, ticket in self._entering:
+                self._send(worker, "answer", {"ticket": ticket, "kind": "end"})
+            self._entering.clear()
             self._pump()
 
     def wait_for_finals(self, workers: Callable[[], set[str]], timeout_s: float) -> None:
@@ -185,13 +247,16 @@ class Master:
         info, run_dir, allocator = self.info, self.run_dir, self.allocator
         if info is None or run_dir is None or allocator is None or info.state != "running":
             return None
-        if self._server is not None:
-            self._server.stop()
+        for server in self._servers:
+            server.stop()
         info.end = Clock(mono_ns=monotonic_ns(), wall_ns=time.time_ns())
         complete = allocator.finished and not allocator.draining
         info.state = "finished" if complete else "interrupted" if interrupted else "cut"
         if stopped_by:
-            info.schedule["stopped_by"] = stopped_by
+            info.schedule.setdefault("stopped_by", stopped_by)
+        planned_end = info.schedule.get("stopped_by") in ("time", "turns") and info.schedule["kind"] != "sweep"
+        if planned_end and not interrupted:
+            info.state = "finished"
         for snapshot in self.latest.values():
             info.clocks[snapshot["worker"]] = Clock(mono_ns=snapshot["mono_ns"], wall_ns=snapshot["wall_ns"])
             for code, detail in snapshot["incidents"]:
@@ -215,7 +280,7 @@ class Master:
 
 
 def _as_data(grant: Grant) -> dict[str, Any]:
-    return {"kind": grant.kind, "session": grant.session, "position": grant.position, "start_s": grant.start_s}
+    return {"kind": grant.kind, "session": grant.session, "skip": grant.skip, "start_s": grant.start_s}
 
 
 def describe_run(job: Job, prepared: dict[str, Any], run: str, arguments: list[str]) -> RunInfo:
@@ -247,7 +312,7 @@ def describe_run(job: Job, prepared: dict[str, Any], run: str, arguments: list[s
         },
         seed=job.seed,
         endpoint=Endpoint(
-            url=job.url,
+            url=" ".join(job.urls),
             model=job.model,
             api=job.api,
             max_model_len=prepared["max_model_len"],
@@ -256,11 +321,11 @@ def describe_run(job: Job, prepared: dict[str, Any], run: str, arguments: list[s
             simulated=prepared["simulated"],
         ),
         plan=Plan(
-            sessions=len(job.sessions),
+            sessions=sum(not session.warmup for session in job.sessions),
             turns=job.turns,
             prompt_tokens=job.prompt_tokens,
             output_tokens=job.output_tokens,
-            turns_by_session={session.id: len(session.turns) for session in job.sessions},
+            turns_by_session={session.id: len(session.turns) for session in job.sessions if not session.warmup},
         ),
         template=prepared["template"],
         notes=prepared["notes"],

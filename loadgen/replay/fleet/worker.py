@@ -21,23 +21,17 @@ from loadgen.measure.hist import HistogramSet
 from loadgen.measure.journal import JournalError, SampleWriter
 from loadgen.measure.sample import Sample, Tiers
 from loadgen.replay.content import Contents
-from loadgen.replay.endpoint import api_key
 from loadgen.replay.fleet.allocator import Grant
 from loadgen.replay.fleet.health import Health
 from loadgen.replay.fleet.scrape import Isolation
-from loadgen.replay.job import Job, read_job
-from loadgen.replay.player import SessionPlayer, Settings
+from loadgen.replay.job import Job, PlannedSession, read_job
+from loadgen.replay.player import SessionPlayer, Settings, request_headers
 from loadgen.replay.wire import apis
 from loadgen.replay.wire.exchange import Exchange
 from loadgen.replay.wire.target import Target
 from loadgen.trace.reader import open_trace
 
 Send = Callable[[str, dict[str, Any]], None]
-
-
-def auth_headers(job: Job) -> tuple[tuple[str, str], ...]:
-    key = api_key(job.api_key_env)
-    return (("Authorization", f"Bearer {key}"),) if key else ()
 
 
 class Worker:
@@ -67,16 +61,17 @@ class Worker:
             raise ValueError(f"the trace {job.trace} changed after the run was prepared")
         self._sessions = {session.id: session for session in self._trace.sessions}
         self._numbers = {session.id: number for number, session in enumerate(job.sessions)}
-        self._target = Target.parse(job.url)
-        headers = auth_headers(job)
-        run_dir = Path(job.run_dir)
-        self._journal = SampleWriter(run_dir / f"samples-{worker}.jsonl")
-        self._health = Health(run_dir / f"client-{worker}.jsonl", worker)
-        self._isolation = Isolation(self._target, headers) if job.isolate else None
+        headers = request_headers(job)
+        targets = [Target.parse(url) for url in job.urls]
+        self._run_dir = Path(job.run_dir)
+        self._journal = SampleWriter(self._run_dir / f"samples-{worker}.jsonl")
+        self._warmups: SampleWriter | None = None
+        self._health = Health(self._run_dir / f"client-{worker}.jsonl", worker)
+        self._isolation = Isolation(targets[0], headers) if job.isolate else None
         self._settings = Settings(
             job=job,
             worker=worker,
-            target=self._target,
+            targets=targets,
             api=apis.get(job.api),
             contents=Contents(self._trace),
             headers=headers,
@@ -85,7 +80,7 @@ class Worker:
         )
         self.histograms = HistogramSet()
         self._seq = 0
-        self.counts = {"turns": 0, "errors": 0, "in_flight": 0, "output_tokens": 0}
+        self.counts = {"turns": 0, "errors": 0, "in_flight": 0, "output_tokens": 0, "prompt_tokens": 0, "cached_tokens": 0}
         self.incidents: list[tuple[str, str]] = []
         self.draining = False
         self._began_ns = monotonic_ns()
@@ -104,9 +99,11 @@ class Worker:
         self._players.clear()
         self._health.close()
         self._journal.close()
+        if self._warmups is not None:
+            self._warmups.close()
         self._trace.close()
         for ticket in self._tickets.values():
-            ticket.set((Grant("end"), False))
+            ticket.set({"kind": "end", "parked": False})
         gc.unfreeze()
 
     def drain(self, deadline_s: float) -> None:
@@ -127,7 +124,6 @@ class Worker:
             "worker": self.worker,
             "seq": self._seq,
             "final": final,
-            "pid": os.getpid(),
             "mono_ns": monotonic_ns(),
             "wall_ns": time.time_ns(),
             "histograms": self.histograms.snapshot(),
@@ -136,28 +132,36 @@ class Worker:
             "incidents": list(self.incidents),
         }
 
-    # lanes
+    # what lanes ask the master
 
     def next(self) -> tuple[Grant, int]:
         """Ask for work and wait for it. With it comes the time (ns) from which this lane was free to do it."""
         if self.job is None or self.draining:
             return Grant("end"), monotonic_ns()
+        asked_ns = monotonic_ns()
+        answer = self._ask("ask")
+        grant = Grant(answer["kind"], answer.get("session", -1), answer.get("skip", 0), answer.get("start_s", 0.0))
+        return grant, monotonic_ns() if answer["parked"] else asked_ns
+
+    def _ask(self, kind: str) -> dict[str, Any]:
+        assert self.job is not None
         self._ticket += 1
         ticket = f"{os.getpid()}-{self._ticket}"
         result = self._tickets[ticket] = AsyncResult()
-        asked_ns = monotonic_ns()
         try:
-            self._send("ask", {"ticket": ticket, "run": self.job.run})
-            grant, parked = result.get()
+            self._send(kind, {"ticket": ticket, "run": self.job.run})
+            answer: dict[str, Any] = result.get()
         finally:
             del self._tickets[ticket]
-        return grant, monotonic_ns() if parked else asked_ns
+        return answer
 
-    def granted(self, ticket: str, grant: Grant, parked: bool) -> None:
-        """The master's answer."""
-        result = self._tickets.get(ticket)
+    def answered(self, data: dict[str, Any]) -> None:
+        """The master's answer to a ticket."""
+        result = self._tickets.get(data["ticket"])
         if result is not None:
-            result.set((grant, parked))
+            result.set(data)
+
+    # lanes
 
     def play(self, grant: Grant, free_ns: int) -> None:
         """Do one piece of work."""
@@ -170,85 +174,82 @@ class Worker:
             if grant.kind == "turn":
                 self._play_turn(job, grant, free_ns)
             else:
-                self._play_session(job, grant, free_ns)
+                timed = grant.start_s or job.schedule["kind"] in ("open", "timed")
+                intended = self._at(grant.start_s) if timed and not job.sessions[grant.session].warmup else free_ns
+                cut = self._play_family(job, grant.session, intended, grant.skip)
+                self._send("session_done", {"run": job.run, "session": grant.session, "cut": cut})
         finally:
             self._lanes -= 1
             if self._lanes == 0:
                 self._idle.set()
 
-    def _player(self, number: int) -> SessionPlayer:
+    def _at(self, offset_s: float) -> int:
+        """Endpoint seconds from the start of the run on this worker's clock."""
+        assert self.job is not None
+        return self._began_ns + int(offset_s / self.job.time_scale * 1e9)
+
+    def _player(self, number: int, skip: int) -> SessionPlayer:
         player = self._players.get(number)
         if player is None:
             assert self.job is not None
             plan = self.job.sessions[number]
-            wanted = {(turn.index, turn.attempt) for turn in plan.turns}
-            records = [t for t in self._trace.turns(plan.id) if (t.index, t.attempt) in wanted]
-            player = self._players[number] = SessionPlayer(self._settings, plan, self._sessions[plan.id], records)
+            wanted = plan.lead + len(plan.turns)
+            records = self._trace.turns(plan.record)[:wanted]
+            session = self._sessions[plan.record]
+            player = self._players[number] = SessionPlayer(self._settings, number, session, records, skip=skip)
             self._send("started", {"run": self.job.run, "session": number})
         return player
 
     def _play_turn(self, job: Job, grant: Grant, free_ns: int) -> None:
         """A sweep's turn. Its connection is closed after the session's last one."""
-        player = self._player(grant.session)
-        if self._isolation is not None and self._first_ns is None:
-            self._isolation.open()
-        self._play(player, grant.position, free_ns)
-        last = player.cut or grant.position + 1 >= len(player.plan.turns)
-        if last:
+        player = self._player(grant.session, grant.skip)
+        self._play(player, free_ns)
+        if player.cut or not player.left:
             self._players.pop(grant.session, None)
             player.close()
         self._send("turn_done", {"run": job.run, "session": grant.session, "cut": player.cut})
 
-    def _play_session(self, job: Job, grant: Grant, free_ns: int) -> None:
-        """A whole session and its children. `start_s` counts from the start of the run on this worker."""
-        intended = free_ns
-        if grant.start_s or job.schedule["kind"] in ("open", "timed"):
-            intended = self._began_ns + int(grant.start_s / job.time_scale * 1e9)
-        cut = self._play_family(job, grant.session, intended)
-        self._send("session_done", {"run": job.run, "session": grant.session, "cut": cut})
-
-    def _play_family(self, job: Job, number: int, intended_ns: int) -> bool:
-        """Play a session from its first turn; its children start when the turn that spawned them ends. True: it was cut."""
+    def _play_family(self, job: Job, number: int, intended_ns: int, skip: int = 0) -> bool:
+        """Play a session to its end; its children start when the turn that spawned them ends. True: it was cut."""
         if not self._sleep_until(intended_ns):
             return True
-        player = self._player(number)
+        player = self._player(number, skip)
         running: list[tuple[bool, gevent.Greenlet]] = []
-        cut = False
+        first = True
         try:
-            for position, turn in enumerate(player.plan.turns):
-                if position:
+            while player.left:
+                turn = player.upcoming
+                if not first:
                     intended_ns += int(turn.gap_s / job.time_scale * 1e9)
                     if self.draining or not self._sleep_until(intended_ns):
-                        cut = True
-                        break
-                ended_ns = self._play(player, position, intended_ns)
+                        return True
+                first = False
+                intended_ns = self._play(player, intended_ns)
                 if player.cut:
-                    cut = True
-                    break
-                last_attempt = position + 1 >= len(player.plan.turns) or player.plan.turns[position + 1].index != turn.index
-                if last_attempt:
-                    running += self._spawn_children(job, player, turn.index, ended_ns)
+                    return True
+                if not player.left or player.upcoming.index != turn.index:  # the last attempt
+                    running += self._spawn_children(job, player.plan, turn.index, intended_ns)
                 awaited = [child for waits, child in running if waits]
                 if awaited:
                     gevent.joinall(awaited)
-                    ended_ns = max(ended_ns, monotonic_ns())
+                    intended_ns = max(intended_ns, monotonic_ns())
                 running = [entry for entry in running if not entry[1].dead]
-                intended_ns = ended_ns
         finally:
             player.close()
             self._players.pop(number, None)
         gevent.joinall([child for _, child in running])
-        return cut
+        return False
 
     def _spawn_children(
-        self, job: Job, player: SessionPlayer, index: int, ended_ns: int
+        self, job: Job, plan: PlannedSession, index: int, ended_ns: int
     ) -> list[tuple[bool, gevent.Greenlet]]:
+        """Start the sub-agents of a turn, each after its own gap."""
         spawned = []
-        for session, after, waits in player.plan.children:
+        for session, after, waits in plan.children:
             if after == index:
                 number = self._numbers[session]
-                first = job.sessions[number].turns
-                begin = ended_ns + int((first[0].gap_s if first else 0.0) / job.time_scale * 1e9)
+                turns = job.sessions[number].turns
+                begin = ended_ns + int((turns[0].gap_s if turns else 0.0) / job.time_scale * 1e9)
                 spawned.append((waits, gevent.spawn(self._play_family, job, number, begin)))
         return spawned
 
@@ -261,30 +262,55 @@ class Worker:
             gevent.sleep(min(left / 1e9, 0.5))
         return False
 
-    def _play(self, player: SessionPlayer, position: int, intended_ns: int) -> int:
-        self._first_ns = self._first_ns or monotonic_ns()
+    def _play(self, player: SessionPlayer, intended_ns: int) -> int:
+        """Play one turn, after waiting for a place among the turns in flight where there is a cap."""
+        assert self.job is not None
+        if self._first_ns is None:
+            self._first_ns = monotonic_ns()
+            if self._isolation is not None:
+                self._isolation.open()
+        capped = self.job.in_flight is not None
+        waited_ns = 0
+        if capped:
+            began_ns = monotonic_ns()
+            if self._ask("enter").get("kind") == "end":
+                return intended_ns
+            waited_ns = monotonic_ns() - began_ns
         self.counts["in_flight"] += 1
         try:
-            return player.play(position, intended_ns)
+            return player.play(intended_ns, waited_ns)
         finally:
             self.counts["in_flight"] -= 1
+            if capped and self.job is not None:
+                self._send("leave", {"run": self.job.run})
 
     # what was measured
 
     def _tiers(self, exchange: Exchange) -> Tiers | None:
         return None if self._isolation is None else self._isolation.tiers(exchange)
 
-    def _emit(self, sample: Sample) -> None:
-        assert self.job is not None
+    def _emit(self, plan: PlannedSession, sample: Sample) -> None:
+        job = self.job
+        if job is None:  # the run is over and what was cut arrives late
+            return
+        if plan.warmup:
+            if self._warmups is None:
+                self._warmups = SampleWriter(self._run_dir / f"warmup-{self.worker}.jsonl")
+            self._warmups.write(sample)
+            return
         try:
             self._journal.write(sample)
         except JournalError as error:
             self.incidents.append(("lost_samples", str(error)))
-            self._send("stop", {"run": self.job.run, "why": str(error)})
-        metrics.record(self.histograms, sample, self.job.time_scale)
-        if sample.turn or self.job.schedule["kind"] in ("sweep", "closed"):  # else it may have waited for a free lane
-            self._health.sent(sample.send_ns - sample.intended_ns - (sample.connect_ns or 0))
+            self._send("stop", {"run": job.run, "why": str(error)})
+        metrics.record(self.histograms, sample, job.time_scale)
+        if sample.turn or job.schedule["kind"] in ("sweep", "closed"):  # else it may have waited for a free lane
+            self._health.sent(sample.send_ns - sample.intended_ns - sample.cap_wait_ns - (sample.connect_ns or 0))
         self.counts["turns"] += 1
         self.counts["errors"] += sample.error is not None
         self.counts["output_tokens"] += sample.output_tokens or 0
+        self.counts["prompt_tokens"] += sample.prompt_tokens or 0
+        self.counts["cached_tokens"] += sample.cached_tokens or 0
+        if job.stop_after is not None:
+            self._send("turn", {"run": job.run})
         self._on_sample(sample)

@@ -1,0 +1,290 @@
+"""Which sessions of a trace are played, and what is expected of each of their turns."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable
+from typing import Any
+
+from loadgen.errors import InputError
+from loadgen.replay import nonce, plan
+from loadgen.replay.content import Contents, blob_ref
+from loadgen.replay.job import PlannedSession, PlannedTurn
+from loadgen.replay.options import Options
+from loadgen.replay.rendering import Renderer, remembering
+from loadgen.replay.workload import DEFAULT_OUTPUT
+from loadgen.tokens.base import Tokenizer
+from loadgen.tokens.template import Template, common_prefix, has_content
+from loadgen.trace.model import Message, Session, Turn
+from loadgen.trace.reader import TraceFile
+
+
+class Planner:
+    """Works out every turn of the sessions that are played. `notes` collects what a person should know."""
+
+    def __init__(
+        self,
+        options: Options,
+        trace: TraceFile,
+        renderer: Renderer,
+        tokenizer: Tokenizer | None,
+        max_model_len: int | None,
+        notes: list[str],
+    ) -> None:
+        if trace.header.fidelity in ("blocks", "lengths"):
+            raise InputError(
+                f"{trace.path} holds no content (fidelity {trace.header.fidelity}); fill it first with `loadgen trace fill`"
+            )
+        self._options, self._trace, self._renderer, self._notes = options, trace, renderer, notes
+        self._max_model_len = max_model_len
+        self.contents = Contents(trace)
+        count: Callable[[str], int] | None = None
+        if tokenizer is not None:
+            count = remembering(tokenizer.count)
+        elif renderer.available:
+            count = remembering(lambda text: len(renderer.text(text)))
+        self._nonced = options.nonce_scope != "none"
+        self.nonce_form: nonce.Form = "plain"
+        self.nonce_tokens: int | None = None
+        self.floor = 0
+        if self._nonced and count is not None:
+            self._prove_nonce(count)
+        self._sample_nonce = nonce.line(self.nonce_form, nonce.digits("sample")) if self._nonced else ""
+        self._template = Template(renderer.prompt, count) if renderer.available and count else None
+        fingerprint = tokenizer.fingerprint if tokenizer else None
+        self._counter = plan.ContentCounter(self.contents, count, fingerprint, self._sample_nonce) if count else None
+        self._verified = False
+        self._moves = False
+        self._rendered_tokens = 0
+        self._skipped = 0
+        self._by_id = {session.id: session for session in trace.sessions}
+
+    def template_facts(self) -> dict[str, Any]:
+        """What `run.json` says of the template and the nonce."""
+        return {
+            "source": "tokenize" if self._template else None,
+            "renderings": self._template.renderings if self._template else 0,
+            "moves_earlier_tokens": self._moves,
+            "nonce_form": self.nonce_form,
+            "nonce_tokens": self.nonce_tokens,
+            "nonce_position": self.floor,
+        }
+
+    def sessions(self) -> list[PlannedSession]:
+        """Warm-up sessions, then the sessions to play in the order in which they start, then their children."""
+        chosen = self._chosen()
+        planned = {session.id: self._session(session) for session in chosen}
+        for session in chosen:
+            if session.parent is not None and session.parent.session in planned:
+                planned[session.id].child = True
+                planned[session.parent.session].children.append((session.id, session.parent.turn, session.parent.wait))
+        if self._skipped:
+            self._notes.append(f"{self._skipped} turns that would not fit the model are left out, with all that follow them")
+        out = [copy for number in range(self._options.copies) for copy in _copies(list(planned.values()), number)]
+        if self._options.copies > 1 and self._options.schedule != "timed":
+            random.Random(self._options.seed).shuffle(out)
+        return self._warmups(out) + [s for s in out if s.turns or s.children]
+
+    def _prove_nonce(self, count: Callable[[str], int]) -> None:
+        proven = nonce.prove(count)
+        if proven is None:
+            self._notes.append("the length of the nonce depends on its digits with this tokenizer: prompts may drift by a few tokens")
+        else:
+            self.nonce_form, self.nonce_tokens = proven
+        if self._renderer.available:
+            first, second = (
+                self._renderer.prompt([{"role": "user", "content": nonce.line(self.nonce_form, digit * nonce.DIGITS) + "x"}], None)
+                for digit in "09"
+            )
+            self.floor = common_prefix(first, second)
+
+    def _chosen(self) -> list[Session]:
+        """`--sessions` root sessions (the first, or drawn by --seed), and all that descends from them."""
+        options = self._options
+        roots = [s for s in self._trace.sessions if s.parent is None or s.parent.session not in self._by_id]
+        if options.shuffle:
+            random.Random(options.seed).shuffle(roots)
+        if options.sessions is not None:
+            if len(roots) < options.sessions:
+                raise InputError(f"{self._trace.path} holds {len(roots)} sessions, fewer than --sessions {options.sessions}")
+            roots = roots[: options.sessions]
+        children: dict[str, list[Session]] = {}
+        for session in self._trace.sessions:
+            if session.parent is not None:
+                children.setdefault(session.parent.session, []).append(session)
+        out = list(roots)
+        for session in out:  # grows while it is walked: children of children
+            out += children.get(session.id, ())
+        return out
+
+    def _session(self, session: Session) -> PlannedSession:
+        options = self._options
+        turns = self._trace.turns(session.id)
+        if options.turns is not None:
+            turns = [turn for turn in turns if turn.index < options.first_turn + options.turns]
+        for ref in {ref for turn in turns for message in turn.append or () if (ref := blob_ref(message))}:
+            self.contents.prepare_fragment(ref)
+        expected = self._expected(session, turns)
+        lead = sum(turn.index < options.first_turn for turn in turns)
+        if lead < len(turns) and lead:
+            expected[lead] = dataclasses.replace(expected[lead], reuse=min(self.floor, expected[lead].reuse or 0))
+        planned: list[PlannedTurn] = []
+        for turn, found in zip(turns[lead:], expected[lead:], strict=True):
+            made = self._turn(turn, found)
+            if not self._fits(session, made):
+                self._skipped += len(turns) - lead - len(planned)
+                break
+            planned.append(made)
+        return PlannedSession(
+            id=session.id,
+            record=session.id,
+            nonce_key=self._nonce_key(session),
+            lead=lead,
+            agent=session.agent,
+            turns=planned,
+        )
+
+    def _fits(self, session: Session, turn: PlannedTurn) -> bool:
+        """The context guard. Raises InputError where the user wants such a run refused."""
+        need = (turn.target_tokens or 0) + (turn.output_tokens or 1)
+        if self._max_model_len is None or need <= self._max_model_len:
+            return True
+        if self._options.overflow == "skip":
+            return False
+        raise InputError(
+            f"turn {turn.index} of session {session.id} needs {need} tokens and the model takes {self._max_model_len}; use shorter "
+            "contexts (--context-tokens) or fewer turns (--turns), or leave such turns out with --overflow skip"
+        )
+
+    def _nonce_key(self, session: Session) -> str:
+        scope = self._options.nonce_scope
+        if scope == "none":
+            return ""
+        if scope == "run":
+            return "run"
+        if scope == "group" and session.group:
+            return f"group {session.group}"
+        root = session
+        while scope in ("family", "group") and root.parent is not None and root.parent.session in self._by_id:
+            root = self._by_id[root.parent.session]
+        return f"session {root.id}"
+
+    def _warmups(self, sessions: list[PlannedSession]) -> list[PlannedSession]:
+        """First turns of the run's own sessions, under nonces that the run does not use."""
+        able = [session for session in sessions if session.turns and not session.child]
+        return [
+            PlannedSession(
+                id=f"warmup-{number}",
+                record=able[number % len(able)].record,
+                nonce_key=f"warmup {number}",
+                lead=able[number % len(able)].lead,
+                turns=able[number % len(able)].turns[:1],
+                warmup=True,
+            )
+            for number in range(self._options.warmup if able else 0)
+        ]
+
+    # what to expect
+
+    def _expected(self, session: Session, turns: list[Turn]) -> list[plan.Expected]:
+        if self._counter is None:
+            return [plan.Expected(None, None) for _ in turns]
+        walk = plan.SessionPrompts(session, self.contents, self._counter, nonce=self._nonced)
+        prompts = [walk.next(turn) for turn in turns]
+        if self._template is None:
+            # Contents alone: less than the prompt has, and no proof. Good for the class of a turn, not for a target.
+            return [
+                plan.Expected(None, sum(plan.filled(prompt, same)) if i else 0) for i, (prompt, same) in enumerate(prompts)
+            ]
+        found = None if self._moves else plan.expect_by_form(self._template, prompts, walk.tools)
+        if found and not self._verified:
+            position = min(1, len(found) - 1)
+            self._verify(session, prompts[position][0], found[position], walk.tools)
+        if found is None:
+            found = self._render_all(prompts, walk.tools)
+        if self._options.answers == "live":  # what the server will say is not known
+            found = [e if i == 0 else plan.Expected(None, e.reuse) for i, e in enumerate(found)]
+        return found
+
+    def texts(self, messages: list[Message], nonce_line: str | None = None) -> list[Message]:
+        """The messages with real contents, and with a nonce in the first where the run has nonces."""
+        front = (self._sample_nonce if nonce_line is None else nonce_line) if self._nonced else ""
+        out = []
+        for number, message in enumerate(messages):
+            if has_content(message):
+                ref = blob_ref(message)
+                text = self.contents.text(ref) if ref else plan.plain_text(message)
+                message = {**message, "content": (front if number == 0 else "") + text}
+            out.append(message)
+        return out
+
+    def _verify(self, session: Session, prompt: plan.Prompt, expected: plan.Expected, tools: Any) -> None:
+        """Render one real prompt in full: what was added up from parts must be what the server counts."""
+        self._verified = True
+        real = len(self._renderer.prompt(self.texts(prompt.messages), tools))
+        if real != expected.target_tokens:
+            raise InputError(
+                f"a prompt of session {session.id} has {real} tokens at the endpoint and {expected.target_tokens} by its parts: "
+                "the contents were cut for another tokenizer, or the chat template changes them; "
+                "build the contexts with the model's own tokenizer (--tokenizer)"
+            )
+
+    def _render_all(self, prompts: list[tuple[plan.Prompt, int]], tools: Any) -> list[plan.Expected]:
+        if not self._moves:
+            self._moves = True
+            self._notes.append(
+                "the chat template moves earlier tokens or depends on the contents: a prompt's start is not the next one's, "
+                "so every prompt was rendered in full to know its reuse"
+            )
+        self._rendered_tokens += sum(sum(prompt.contents) for prompt, _ in prompts)
+        if self._rendered_tokens > plan.FULL_RENDERING_LIMIT:
+            return [plan.Expected(None, None) for _ in prompts]
+        return plan.expect_by_rendering(self._renderer.prompt, self.texts, prompts, tools)
+
+    def prompts(self, record: str, turns: int) -> tuple[list[tuple[plan.Prompt, int]], Any, list[Turn]]:
+        """The prompts of a session's first `turns` turns, its tools, and the turns themselves."""
+        if self._counter is None:
+            raise InputError("the completions API needs an endpoint with /tokenize, to render prompts to token ids")
+        session = self._by_id[record]
+        records = self._trace.turns(record)[:turns]
+        walk = plan.SessionPrompts(session, self.contents, self._counter, nonce=self._nonced)
+        return [walk.next(turn) for turn in records], walk.tools, records
+
+    def _turn(self, turn: Turn, expected: plan.Expected) -> PlannedTurn:
+        options = self._options
+        gap, kind = 0.0, ""
+        if turn.gap is not None and options.schedule != "sweep":
+            cap = options.tool_gap_cap if turn.gap.kind == "tool" else options.human_gap_cap
+            gap = turn.gap.s * options.gap_scale
+            gap = gap if cap is None else min(gap, cap)
+            kind = turn.gap.kind
+        output = options.output_tokens or turn.output_tokens or DEFAULT_OUTPUT
+        cut_after = None
+        if turn.stop == "aborted" and turn.seen is not None:
+            cut_after = turn.seen.e2e_s or turn.seen.ttft_s
+        return PlannedTurn(
+            index=turn.index,
+            attempt=turn.attempt,
+            klass=plan.classify(turn, expected, self.floor),
+            target_tokens=expected.target_tokens,
+            expected_reuse=expected.reuse,
+            output_tokens=None if options.natural_output and not options.output_tokens else output,
+            gap_s=gap,
+            gap_kind=kind,
+            abort_s=cut_after,
+        )
+
+
+def _copies(sessions: list[PlannedSession], number: int) -> list[PlannedSession]:
+    """Copy `number` of all sessions: names, nonces and children of its own. Copy 0 is the original."""
+    if number == 0:
+        return sessions
+    out = []
+    for session in sessions:
+        copy = PlannedSession(**{name: getattr(session, name) for name in session.__struct_fields__})
+        copy.id = f"{session.id}~{number}"
+        copy.nonce_key = f"{session.nonce_key} copy {number}" if session.nonce_key not in ("", "run") else session.nonce_key
+        copy.children = [(f"{child}~{number}", after, waits) for child, after, waits in session.children]
+        out.append(copy)
+    return out
