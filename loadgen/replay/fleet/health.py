@@ -23,12 +23,14 @@ LATE_SEND_NS = 20_000_000  # a turn that was free to go and left this much later
 
 
 class Health:
-    """Samples this process's event loop while a run is on and appends a line every two seconds."""
+    """Samples this process's event loop while a run is on and appends a line every two seconds; each line tells of the time
+    since the one before."""
 
     def __init__(self, path: Path, worker: str) -> None:
         self._file = path.open("ab", buffering=0)
         self._worker = worker
-        self._lag = Histogram()
+        self._lag = Histogram()  # since the last line
+        self._all_lag = Histogram()
         self.sends_late = 0
         self._gc_max_us = 0
         self._gc_began = 0
@@ -44,7 +46,7 @@ class Health:
 
     @property
     def lag_p99_us(self) -> int | None:
-        return self._lag.percentile_us(0.99)
+        return self._all_lag.percentile_us(0.99)
 
     def close(self) -> None:
         """Write the last line."""
@@ -59,7 +61,9 @@ class Health:
             due = monotonic_ns() + int(_TICK_S * 1e9)
             gevent.sleep(_TICK_S)
             now = monotonic_ns()
-            self._lag.record(max(0, (now - due) // 1000))
+            late_us = max(0, (now - due) // 1000)
+            self._lag.record(late_us)
+            self._all_lag.record(late_us)
             if now >= next_line:
                 self._write(final=False)
                 next_line = now + int(_LINE_S * 1e9)
@@ -84,6 +88,7 @@ class Health:
             "final": final,
         }
         self._wall, self._cpu = now, cpu
+        self._lag, self._gc_max_us = Histogram(), 0
         try:
             self._file.write(orjson.dumps(line) + b"\n")
         except OSError:

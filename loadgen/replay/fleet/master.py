@@ -59,13 +59,17 @@ class Master:
         """
         job.run, job.run_dir = info.run, str(run_dir.resolve())
         path = write_job(run_dir, job)
-        write_run(run_dir, info)
         self.info, self.run_dir = info, run_dir
         self.latest, self.finals, self.lost, self._told = {}, set(), set(), False
         if job.schedule["kind"] == "sweep":
             self.allocator = Sweep(job, done_before or {}, width=int(job.schedule["width"]))
         else:
             self.allocator = Sessions(job, done_before or {}, mid_starts=lanes if job.schedule.get("mid_start") else 0)
+        for session, state in zip(job.sessions, self.allocator.states, strict=True):
+            if state.skip and not done_before:  # met in the middle: what is not sent is not planned either
+                info.plan.turns_by_session[session.id] -= state.skip
+                info.plan.turns -= state.skip
+                info.plan.prompt_tokens = info.plan.output_tokens = None
         self._cap = job.in_flight
         self._in_flight: dict[str, int] = {}
         self._entering: deque[tuple[str, str]] = deque()
@@ -76,7 +80,8 @@ class Master:
         ]
         for server in self._servers:
             server.start()
-        info.start = Clock(mono_ns=monotonic_ns(), wall_ns=time.time_ns())
+        info.start = info.start or Clock(mono_ns=monotonic_ns(), wall_ns=time.time_ns())
+        write_run(run_dir, info)
         return path
 
     @property
