@@ -13,7 +13,6 @@ from loadgen.experiment.residency import hbm_shares
 from loadgen.experiment.spec import Experiment
 from loadgen.experiment.verdict import Judged, Verdict
 from loadgen.report import words
-from loadgen.report.compare import Comparison
 from loadgen.report.sides import Side
 from loadgen.report.statistics import noise_floor, runs_needed, smallest_effect
 
@@ -67,45 +66,59 @@ def figures(side: Side) -> dict[str, float | None]:
 
 
 def table(cells: list[Judged]) -> Table:
-    """One line an arm and cell; speed-ups are of the mean TTFT of reuse turns, against the first arm, with their 95 % interval."""
+    """One line an arm, below its cell where there are several; speed-ups are of the mean TTFT of reuse turns, against the first arm."""
     shown = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     several = len(cells) > 1
-    columns = ["arm", "runs", "first", "reuse", "cached", "total", "speed-up", "95 %", "outcome"]
-    if several:  # a sweep: what HBM alone gives is the question
-        columns = ["cell", *columns[:5], "HBM", "expected", *columns[5:]]
+    columns = [
+        "arm × runs",
+        "first",
+        "reuse",
+        "cached",
+        *(["HBM (pool)"] if several else []),
+        "total",
+        "speed-up",
+    ]
     for column in columns:
-        shown.add_column(column, justify="left" if column in ("cell", "arm", "outcome") else "right")
+        shown.add_column(column, justify="right" if shown.columns else "left", no_wrap=True)
     for judged in cells:
+        if several:
+            shown.add_row(f"[bold]{escape(_name(judged))}[/bold]")
         for place, side in enumerate(judged.sides):
             mean = figures(side)
-            row = [
-                escape(side.label),
-                str(len(side.folders)),
+            ratio = judged.comparisons[place - 1].primary if place else None
+            shown.add_row(
+                ("  " if several else "") + escape(f"{side.label} × {len(side.folders)}"),
                 words.seconds(mean["first_ttft_s"]),
                 words.seconds(mean["reuse_ttft_s"]),
                 _share(mean["cached_share"]),
-                *((_share(mean["hbm_share"]), _share(mean["hbm_predicted"])) if several else ()),
+                *([f"{_share(mean['hbm_share'])} ({_share(mean['hbm_predicted'])})"] if several else []),
                 words.seconds(mean["total_s"]),
-                *(_speed_up(judged.comparisons[place - 1]) if place else ("", "", "")),
-            ]
-            shown.add_row(*([escape(judged.cell) if not place else "", *row] if several else row))
+                "" if not place else words.factor(1 / ratio.difference.ratio) if ratio else words.DASH,
+            )
     return shown
+
+
+def _outcomes(cells: list[Judged]) -> list[str]:
+    """A line a comparison: outcome, speed-up and its 95 % interval."""
+    lines = []
+    for judged in cells:
+        for comparison in judged.comparisons:
+            finding = comparison.primary
+            line = f"{_name(judged)}: " if len(cells) > 1 else ""
+            line += f"{comparison.candidate} against {comparison.baseline}: {comparison.outcome}"
+            if finding is not None and finding.interval is not None:
+                low, high = finding.interval
+                line += f", speed-up {words.factor(1 / finding.difference.ratio)} (95 %: {words.number(1 / high)} to {words.number(1 / low)})"
+            lines.append(line)
+    return lines
+
+
+def _name(judged: Judged) -> str:
+    return judged.cell or "main"
 
 
 def _share(value: float | None) -> str:
     return words.DASH if value is None else f"{value:.0%}"
-
-
-def _speed_up(comparison: Comparison) -> tuple[str, str, str]:
-    finding = comparison.primary
-    outcome = comparison.outcome.removesuffix(" shown")
-    if finding is None:
-        return words.DASH, "", outcome
-    interval = ""
-    if finding.interval is not None:
-        low, high = finding.interval
-        interval = f"{words.number(1 / high)}–{words.number(1 / low)}"
-    return words.factor(1 / finding.difference.ratio), interval, outcome
 
 
 def _noise(cells: list[Judged]) -> str:
@@ -122,10 +135,12 @@ def _noise(cells: list[Judged]) -> str:
 def print_verdict(verdict: Verdict, console: Console) -> None:
     if verdict.cells:
         console.print(
-            "TTFT means of first and reuse turns; cached, HBM: shares of the expected reuse (expected: of the pool, round robin)",
+            "TTFT: means of first and reuse turns. cached, HBM: shares of the expected reuse; (pool): what a round robin over a pool of this size leaves",
             style="dim",
         )
         console.print(table(verdict.cells))
+        for line in _outcomes(verdict.cells):
+            console.print(escape(line))
         if noise := _noise(verdict.cells):
             console.print(f"noise floor, run to run: {escape(noise)}", style="dim")
         if verdict.order:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -20,9 +21,14 @@ from loadgen.experiment.spec import Experiment, Value, run_options
 from loadgen.experiment.state import Result, State, now, save
 from loadgen.replay.endpoint import Api, api_key
 from loadgen.replay.wire.target import Target
+from loadgen.report.summary import SUMMARY_FILE
+from loadgen.report.validity import Code
 
-_RETRIES = 1  # of a run that broke off; one that ended invalid is a result, and stays
+_RETRIES = (
+    1  # of a run that broke off or that this client spoilt; one that is invalid for the server's part stays
+)
 _GIVE_UP = 2  # steps in a row of which nothing came: something is wrong that the next one will not cure
+_CLIENTS = {Code.CLIENT_SATURATED, Code.LOOP_LAG, Code.SEND_LATE, Code.COALESCED, Code.LATE_SIMULATED_TOKENS}
 Say = Callable[[str], None]
 
 
@@ -45,7 +51,12 @@ class Runner:
         try:
             for step in left:
                 self._say(f"run {step.index + 1} of {len(self._state.plan)}: {step.folder}")
-                ended = any(self._attempt(step).code in (0, 3) for _ in range(1 + _RETRIES))
+                ended = False
+                for _ in range(1 + _RETRIES):
+                    result = self._attempt(step)
+                    ended |= result.code in (0, 3)
+                    if result.code in (0, 3) and not result.spoilt:
+                        break
                 broken = 0 if ended else broken + 1
                 if broken == _GIVE_UP:
                     self._say(f"{broken} steps in a row broke off: stopped here")
@@ -104,6 +115,9 @@ class Runner:
         log = self._folder / f"{result.folder}.log"
         code = self._loadgen(step, server.url, workload, scope, folder, log)
         result.code = code
+        result.spoilt = spoilt(folder)
+        if result.spoilt:
+            self._say(f"  this client spoilt it ({', '.join(result.spoilt)}): repeated")
         if code == EXIT_INTERRUPTED:
             raise KeyboardInterrupt
         if code == EXIT_INPUT and server.answers(key):  # rejected for what it is, not for a server that died
@@ -163,6 +177,16 @@ class Runner:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
                 raise
+
+
+def spoilt(folder: Path) -> list[str]:
+    """The reasons for which a run is invalid when all of them lie with this client; empty when it is valid or the server had a part."""
+    try:
+        summary = json.loads((folder / SUMMARY_FILE).read_bytes())
+        codes = [str(one["code"]) for one in summary["reasons"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return codes if codes and set(codes) <= _CLIENTS else []
 
 
 def _last_line(log: Path) -> str:

@@ -29,6 +29,7 @@ class Result(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     code: int | None = None
     error: str = ""
+    spoilt: list[str] = []  # codes of validity, all of them this client's fault: such a run is repeated
     previous_arm: str | None = None
     preparation: list[Stamp] = []
     server: dict[str, Any] = {}
@@ -44,9 +45,12 @@ class State(msgspec.Struct, kw_only=True):
     results: list[Result] = []
 
     def done(self, step: Step) -> Result | None:
-        """The attempt that ended by itself, if there is one: 0 and 3 (invalid) are results, everything else is a break."""
+        """The attempt that counts, if one ended by itself: the last one that this client did not spoil, else the last one.
+
+        0 and 3 (invalid) are results, every other code is a break.
+        """
         ended = [r for r in self.results if r.index == step.index and r.code in (0, 3)]
-        return ended[-1] if ended else None
+        return next((r for r in reversed(ended) if not r.spoilt), ended[-1] if ended else None)
 
     def attempts(self, step: Step) -> int:
         return sum(1 for r in self.results if r.index == step.index)

@@ -15,7 +15,7 @@ from loadgen.experiment.state import Result, State
 from loadgen.measure.probes.fingerprint import differences
 from loadgen.report.compare import Comparison, compare, describe_ratio
 from loadgen.report.sides import Side, read_sides
-from loadgen.report.statistics import decidable, difference, is_larger, noise_floor
+from loadgen.report.statistics import Noise, decidable, difference, is_larger, noise_floor
 from loadgen.report.validity import Code, Reason, reason
 
 NEGATIVE_LIMIT = 1.05  # upper 95 % bound of the speed-up that a tier may show where it cannot help
@@ -134,7 +134,8 @@ def _controls(experiment: Experiment, cells: Sequence[Judged]) -> list[Control]:
     delay = experiment.spec.controls.positive
     primary = next((judged for judged in cells if judged.cell == experiment.primary), None)
     if delay is not None and primary is not None:
-        found.append(_positive(primary, delay, experiment.spec.tolerance))
+        noise = noise_floor([v for one in cells for side in one.sides if (v := side.values(*_TTFT))])
+        found.append(_positive(primary, delay, experiment.spec.tolerance, noise))
     return found
 
 
@@ -152,11 +153,10 @@ def _negative(comparison: Comparison) -> Control:
     return Control(name, "passed" if most <= NEGATIVE_LIMIT else "failed", sentence)
 
 
-def _positive(judged: Judged, delay: float, tolerance: float) -> Control:
+def _positive(judged: Judged, delay: float, tolerance: float, noise: Noise | None) -> Control:
     """The baseline's own runs against themselves, every second one slowed by `delay`: the rules must find it."""
     name = f"positive: {delay:.0%} of added delay"
     values = judged.sides[0].values(*_TTFT)
-    noise = noise_floor([v for side in judged.sides if (v := side.values(*_TTFT))])
     if values is None or len(values) < 2:
         return Control(name, "not testable", "the baseline has too few runs with a mean TTFT of reuse turns")
     found = difference(values[0::2], [v * (1 + delay) for v in values[1::2]], noise)

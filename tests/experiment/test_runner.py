@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,17 @@ class Played(Runner):
     def __init__(self, *args: Any, codes: list[int | BaseException], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.codes = codes
+        self.reasons: list[list[str]] = []  # of the next runs' summaries
         self.calls: list[tuple[str, str]] = []  # (scope of the nonces, folder)
 
     def _loadgen(self, step: Any, url: str, workload: Any, scope: str, folder: Path, log: Path) -> int:
         self.calls.append((scope, folder.name))
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("the last words\n")
+        if self.reasons and "warm-up" not in scope:
+            folder.mkdir(parents=True)
+            codes = [{"code": code} for code in self.reasons.pop(0)]
+            (folder / "summary.json").write_text(json.dumps({"valid": not codes, "reasons": codes}))
         code = 0 if "warm-up" in scope or not self.codes else self.codes.pop(0)
         if isinstance(code, BaseException):
             raise code
@@ -42,7 +48,10 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def play(
-    tmp_path: Path, codes: list[int | BaseException], state: State | None = None
+    tmp_path: Path,
+    codes: list[int | BaseException],
+    state: State | None = None,
+    reasons: list[list[str]] | None = None,
 ) -> tuple[Played, State, list[str]]:
     made = experiment(runs=2)
     for arm in made.spec.arms:
@@ -51,6 +60,7 @@ def play(
     kept = state or begin(made, folder)
     said: list[str] = []
     played = Played(made, kept, folder, yes=False, say=said.append, codes=codes)
+    played.reasons = reasons or []
     try:
         played.run()
     except (InputError, KeyboardInterrupt) as error:
@@ -74,6 +84,14 @@ def test_every_step_runs_once_and_no_two_runs_share_a_nonce(tmp_path: Path) -> N
 def test_an_invalid_run_is_a_result_and_stays(tmp_path: Path) -> None:
     _, state, _ = play(tmp_path, [3])
     assert codes_of(state) == [3, 0, 0, 0]
+
+
+def test_what_this_client_spoilt_is_repeated_once_and_the_clean_run_counts(tmp_path: Path) -> None:
+    reasons = [["loop_lag"], [], ["coalesced_first_tokens"], ["send_late"], ["error_limit", "loop_lag"], []]
+    played, state, _ = play(tmp_path, [], reasons=reasons)
+    assert [len([r for r in state.results if r.index == n]) for n in range(4)] == [2, 2, 1, 1]
+    assert [(state.done(step) or state.results[0]).attempt for step in state.plan] == [1, 1, 0, 0]
+    assert len(set(played.calls)) == len(played.calls)
 
 
 def test_a_run_that_breaks_off_is_tried_once_more_in_a_new_folder_under_new_nonces(tmp_path: Path) -> None:
