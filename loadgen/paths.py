@@ -1,6 +1,6 @@
 """Where shipped files and caches are.
 
-In a wheel, `locustfiles/`, `corpora/`, `traces/` and `workloads/` live under `loadgen/data`; in a checkout
+In a wheel, `locustfiles/`, `corpora/`, `traces/`, `workloads/` and `examples/` live under `loadgen/data`; in a checkout
 they stand at the top. `find` hides the difference.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from loadgen.errors import InputError
 
 _PACKAGE = Path(__file__).resolve().parent
-KINDS = ("locustfiles", "corpora", "traces", "workloads")
+KINDS = ("locustfiles", "corpora", "traces", "workloads", "examples")
 
 
 def data_dir(kind: str) -> Path:
