@@ -26,9 +26,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='with tools and tool_choice "auto", call one unless a tool just answered',
     )
     parser.add_argument("--json", action="store_true", help="print one JSON line when ready")
+    actions = parser.add_subparsers(dest="action", metavar="fit")
+    fit = actions.add_parser("fit", help="make a profile from the samples of real runs")
+    fit.add_argument(
+        "runs", nargs="+", metavar="RUN", help="run folders, sweeps of width 1 with at least 4 prompt lengths"
+    )
+    fit.add_argument("-o", "--out", metavar="FILE", help="write the profile there (TOML)")
+    fit.add_argument("--name", default="fitted", help="name of the profile (default: fitted)")
+    fit.add_argument("--kv-bytes-per-token", type=int, help="bytes of KV of a token")
+    fit.add_argument(
+        "--kv-of", metavar="MODEL", help="take them from a known model or its config.json (loadgen size)"
+    )
+    fit.add_argument("--pool-tokens", type=int, help="tokens of the KV pool (default: what run.json says)")
+    fit.add_argument("--json", action="store_true", dest="fit_json", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
+    return _fit(args) if args.action == "fit" else _serve(args)
+
+
+def _serve(args: argparse.Namespace) -> int:
     import asyncio
     import json
     import math
@@ -75,4 +92,45 @@ def run(args: argparse.Namespace) -> int:
         auto_tools=args.auto_tools,
     )
     asyncio.run(serve(service, args.host, args.port, ready))
+    return 0
+
+
+def _fit(args: argparse.Namespace) -> int:
+    import json
+    from pathlib import Path
+
+    import msgspec
+
+    from loadgen.errors import InputError
+    from loadgen.sim import fit
+    from loadgen.sizing import models
+
+    if (args.kv_bytes_per_token is None) == (args.kv_of is None):
+        raise InputError("give either --kv-bytes-per-token or --kv-of MODEL")
+    kv_bytes = models.find(args.kv_of).bytes_per_token() if args.kv_of else args.kv_bytes_per_token
+    if kv_bytes < 1 or (args.pool_tokens is not None and args.pool_tokens < 1):
+        raise InputError("--kv-bytes-per-token and --pool-tokens must be at least 1")
+    runs = fit.Runs([Path(folder) for folder in args.runs])
+    fitted = fit.fit(runs, args.name, kv_bytes, args.pool_tokens)
+    text = fit.to_toml(fitted.profile)
+    if args.out:
+        try:
+            Path(args.out).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"cannot write {args.out}: {error.strerror}") from None
+    if args.fit_json:
+        facts = {
+            "profile": msgspec.to_builtins(fitted.profile),
+            "errors": [msgspec.to_builtins(e) for e in fitted.errors],
+        }
+        print(json.dumps({**facts, "untested": fitted.untested, "skipped": fitted.skipped}, indent=1))
+        return 0
+    if not args.out:
+        print(text)
+    for held in fitted.errors:
+        print(f"held out {held.held_out}: {held.turns} turns, mean {held.mean:+.1%}, worst {held.worst:+.1%}")
+    for reason in fitted.untested:
+        print(f"not tested on {reason}")
+    for reason, count in fitted.skipped.items():
+        print(f"left out {count} turns: {reason}")
     return 0

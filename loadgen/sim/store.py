@@ -305,7 +305,6 @@ class PrefixStore:
                 return
             blocks -= size
             self._unlink(extent)
-            line = extent.line
             extent.line.extents.remove(extent)
             self._drop_if_empty(extent.line)
 
