@@ -100,6 +100,7 @@ def test_the_coefficients_come_back(tmp_path: Path) -> None:
     lengths = [error for error in fitted.errors if error.held_out.startswith("cold length")]
     assert len(lengths) >= 4
     assert all(abs(error.worst) < 0.08 for error in lengths)
+    assert [error.held_out for error in fitted.errors if error.held_out.startswith("N")] == ["N = 5 (off)"]
     assert any("concurrency" in reason for reason in fitted.untested)
 
 
