@@ -32,6 +32,12 @@ from loadgen.replay.wire.target import Target
 from loadgen.trace.reader import open_trace
 
 Send = Callable[[str, dict[str, Any]], None]
+TIERS = ("compute", "hbm", "external", "unknown")
+COUNTS = (
+    *("turns", "errors", "in_flight", "output_tokens", "prompt_tokens"),
+    *("prompt_tokens_known", "cached_tokens"),  # of turns whose cached tokens the server reported
+    *(f"tier_{tier}" for tier in TIERS),  # of turns with a source
+)
 
 
 class Worker:
@@ -80,7 +86,7 @@ class Worker:
         )
         self.histograms = HistogramSet()
         self._seq = 0
-        self.counts = {"turns": 0, "errors": 0, "in_flight": 0, "output_tokens": 0, "prompt_tokens": 0, "cached_tokens": 0}
+        self.counts = dict.fromkeys(COUNTS, 0)
         self.incidents: list[tuple[str, str]] = []
         self.draining = False
         self._began_ns = monotonic_ns()
@@ -310,7 +316,12 @@ class Worker:
         self.counts["errors"] += sample.error is not None
         self.counts["output_tokens"] += sample.output_tokens or 0
         self.counts["prompt_tokens"] += sample.prompt_tokens or 0
-        self.counts["cached_tokens"] += sample.cached_tokens or 0
+        if sample.cached_tokens is not None and sample.prompt_tokens is not None:
+            self.counts["prompt_tokens_known"] += sample.prompt_tokens
+            self.counts["cached_tokens"] += sample.cached_tokens
+        if sample.tiers is not None:
+            for tier in TIERS:
+                self.counts[f"tier_{tier}"] += getattr(sample.tiers, tier)
         if job.stop_after is not None:
             self._send("turn", {"run": job.run})
         self._on_sample(sample)
