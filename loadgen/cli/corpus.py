@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _build_arguments(commands.add_parser("build", help="build contexts of an exact number of tokens"))
+    check = commands.add_parser(
+        "check", help="count contexts as wholes and compare with what their records say"
+    )
+    check.add_argument("folder", metavar="DIR", help="folder of contexts")
+    _endpoint_arguments(check)
+    check.add_argument("--json", action="store_true", help="print the outcome as JSON")
     cache = commands.add_parser("cache", help="list or clear what builds have left in the user's cache")
     cache.add_argument("--clear", action="store_true", help="remove instead of list")
     cache.add_argument("--kind", choices=("contexts", "repos", "templates"), help="only these (default: all)")
@@ -58,11 +64,6 @@ def _build_arguments(build: argparse.ArgumentParser) -> None:
     build.add_argument(
         "--repo", metavar="PATH|URL", help="build the recipe from this repository instead of its own"
     )
-    build.add_argument(
-        "--tokenizer",
-        metavar="NAME",
-        help="tekken, tekken:FILE, tiktoken:NAME, hf:PATH, or server: the endpoint's own (default: tekken)",
-    )
     build.add_argument("--layout", choices=get_args(Layout), help="instead of the recipe's")
     build.add_argument("--form", choices=get_args(Form), help="instead of the recipe's")
     build.add_argument("--seed", type=int, help="instead of the recipe's")
@@ -72,32 +73,41 @@ def _build_arguments(build: argparse.ArgumentParser) -> None:
         metavar="P",
         help="cores to use (default: all); the result does not depend on it",
     )
-    build.add_argument(
-        "--host",
-        metavar="URL",
-        help="make each prompt, chat template included, exactly T tokens as this endpoint counts them",
-    )
-    build.add_argument("--model", help="model of --host (default: the one that it serves)")
-    build.add_argument(
-        "--api",
-        choices=("chat", "completions"),
-        default="chat",
-        help="API that the prompts are for (default: chat)",
-    )
-    build.add_argument(
-        "--api-key-env",
-        default="OPENAI_API_KEY",
-        metavar="VAR",
-        help="environment variable with the endpoint's key (default: OPENAI_API_KEY)",
-    )
+    _endpoint_arguments(build)
     build.add_argument(
         "--no-cache", action="store_true", help="neither take contexts from the cache nor keep them there"
     )
     build.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
 
+def _endpoint_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--tokenizer",
+        metavar="NAME",
+        help="tekken, tekken:FILE, tiktoken:NAME, hf:PATH, or server: the endpoint's own (default: tekken)",
+    )
+    parser.add_argument(
+        "--host",
+        metavar="URL",
+        help="count whole prompts, chat template included, at this endpoint; build makes them exactly T tokens there",
+    )
+    parser.add_argument("--model", help="model of --host (default: the one that it serves)")
+    parser.add_argument(
+        "--api",
+        choices=("chat", "completions"),
+        default="chat",
+        help="API that the prompts are for (default: chat)",
+    )
+    parser.add_argument(
+        "--api-key-env",
+        default="OPENAI_API_KEY",
+        metavar="VAR",
+        help="environment variable with the endpoint's key (default: OPENAI_API_KEY)",
+    )
+
+
 def run(args: argparse.Namespace) -> int:
-    return {"build": _build, "cache": _cache, "init": _init}[args.action](args)
+    return {"build": _build, "check": _check, "cache": _cache, "init": _init}[args.action](args)
 
 
 def _build(args: argparse.Namespace) -> int:
@@ -211,6 +221,48 @@ def _show(built: Built) -> None:
     for reason in account.left_out:
         table.add_row(f"left out: {reason.reason}", f"{reason.files:,}", f"{reason.bytes:,}")
     console.print(table)
+
+
+def _check(args: argparse.Namespace) -> int:
+    import json
+    from pathlib import Path
+
+    from loadgen import tokens
+    from loadgen.corpus.check import check
+
+    endpoint = _endpoint(args)
+    tokenizer = endpoint.tokenizer if endpoint else tokens.get(args.tokenizer or tokens.DEFAULT)
+    found = check(Path(args.folder), tokenizer, endpoint)
+    contexts = found.contexts.contexts
+    if args.json:
+        print(
+            json.dumps(
+                {
+                    "contexts": len(contexts),
+                    "tokens": [context.tokens for context in contexts],
+                    "prompt_tokens": found.prompt_tokens,
+                    "within_groups": found.proof.within,
+                    "across_groups": found.proof.across,
+                    "matrix": found.matrix,
+                }
+            )
+        )
+        return 0
+    print(
+        f"{len(contexts)} contexts are as recorded: bytes, and tokens counted as a whole by {tokenizer.name}"
+    )
+    if found.prompt_tokens:
+        least, most = min(found.prompt_tokens), max(found.prompt_tokens)
+        print(f"prompt tokens at {args.host}: {least:,}" + (f" to {most:,}" if most > least else " each"))
+    print(f"longest common prefix: {found.proof.across:,} tokens, within a group {found.proof.within:,}")
+    if 1 < len(contexts) <= 20:
+        print("common prefixes in tokens:")
+        for row, line in enumerate(found.matrix):
+            print(
+                "  "
+                + " ".join("      ." if row == column else f"{value:7,}" for column, value in enumerate(line))
+            )
+    return 0
 
 
 def _cache(args: argparse.Namespace) -> int:

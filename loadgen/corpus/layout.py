@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
 from loadgen.corpus.composed import Composed, Composer, Shared
@@ -45,7 +45,7 @@ def build(job: Job) -> str:
     shares = shared_parts(job)
     taken = {path for share in shares if share is not None for path in share.files}
     layout = job.prompt.layout
-    if layout != "rotated":
+    if layout == "distinct" or (layout != "rotated" and _promising(job, shares)):
         try:
             _distinct(job, shares, taken)
         except ShortError:
@@ -55,6 +55,15 @@ def build(job: Job) -> str:
             return "distinct" if layout == "auto" else layout
     _rotated(job, shares, taken)
     return "rotated" if layout == "auto" else layout
+
+
+def _promising(job: Job, shares: Sequence[Shared | None]) -> bool:
+    """Whether distinct contexts are worth trying, by what some files count: trying for nothing costs a whole build."""
+    some = list(islice(job.library.pieces(job.library.ordered("estimate", job.prompt.seed)), 24))
+    counted = sum(job.filler.tokenizer.count(piece.text) for piece in some)
+    a_byte = counted / max(1, sum(len(piece.text.encode()) for piece in some))
+    needed = sum(job.tokens - (share.tokens if share else 0) for share in shares)
+    return job.library.shown_bytes() * a_byte > 0.8 * needed
 
 
 def shared_parts(job: Job) -> list[Shared | None]:

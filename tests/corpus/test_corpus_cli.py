@@ -3,6 +3,7 @@ import tomllib
 
 import msgspec
 import pytest
+import served
 
 from loadgen import paths
 from loadgen.cli import main
@@ -151,3 +152,74 @@ def test_agent_that_ships_is_sound():
 def test_toml_of_strange_paths():
     for url in ('/tmp/a "b"', "/tmp/ü\\x", "/tmp/\u2028"):
         assert tomllib.loads(starter.template(url, "x"))["source"]["url"] == url
+
+
+def test_check_counts_as_a_whole(tmp_path, repository, capsys):
+    out = tmp_path / "out"
+    assert main(["corpus", "build", str(repository), "-n", "3", "--tokens", "900", "-o", str(out)]) == 0
+    capsys.readouterr()
+    assert main(["corpus", "check", str(out)]) == 0
+    assert "3 contexts are as recorded" in capsys.readouterr().out
+    assert main(["corpus", "check", str(out), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["tokens"] == [900] * 3
+    assert found["matrix"][0][1] < 16 < found["matrix"][0][0]
+
+    text = out / "context-0001.txt"
+    content = text.read_bytes()
+    text.chmod(0o644)
+    text.write_bytes(content[:-1] + b"!")
+    assert main(["corpus", "check", str(out)]) == 2
+    assert "SHA-256 differs" in capsys.readouterr().err
+
+
+def test_check_finds_a_wrong_count(tmp_path, repository, capsys):
+    out = tmp_path / "out"
+    assert main(["corpus", "build", str(repository), "-n", "1", "--tokens", "900", "-o", str(out)]) == 0
+    manifest = out / "manifest.json"
+    manifest.chmod(0o644)
+    manifest.write_text(
+        manifest.read_text().replace('"tokens": 900,\n   "sha256"', '"tokens": 901,\n   "sha256"')
+    )
+    assert main(["corpus", "check", str(out)]) == 2
+    assert "has 900 tokens and not 901 as recorded" in capsys.readouterr().err
+
+
+def test_check_at_an_endpoint(tmp_path, repository, capsys):
+    out = tmp_path / "out"
+    with served.endpoint() as url:
+        build = [
+            "corpus",
+            "build",
+            str(repository),
+            "-n",
+            "2",
+            "--tokens",
+            "5000",
+            "-o",
+            str(out),
+            "--host",
+            url,
+        ]
+        assert main([*build, "--form", "messages"]) == 0
+        assert "exactly 5,000 prompt tokens" in capsys.readouterr().out
+        assert main(["corpus", "check", str(out), "--host", url]) == 0
+        assert "5,000 each" in capsys.readouterr().out
+    with served.endpoint(encode=lambda text: list(text.encode())) as url:
+        assert main(["corpus", "check", str(out), "--host", url]) == 2
+        assert "counts" in capsys.readouterr().err
+
+
+def test_check_with_another_tokenizer(tmp_path, repository, capsys):
+    from loadgen.tokens.tekken import shipped_file
+
+    out = tmp_path / "out"
+    assert main(["corpus", "build", str(repository), "-n", "1", "--tokens", "900", "-o", str(out)]) == 0
+    assert main(["corpus", "check", str(out), "--tokenizer", f"tekken:{shipped_file()}"]) == 0
+    other = tmp_path / "tekken.json"
+    other.write_text(
+        shipped_file().read_text().replace('"default_vocab_size": 131072', '"default_vocab_size": 130072')
+    )
+    capsys.readouterr()
+    assert main(["corpus", "check", str(out), "--tokenizer", f"tekken:{other}"]) == 2
+    assert "counts otherwise" in capsys.readouterr().err
