@@ -48,6 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="make a finished trace of a recording that was killed, and do nothing else",
     )
     parser.add_argument(
+        "--break-prefix",
+        type=Path,
+        metavar="TRACE",
+        help="write TRACE to -o with another nonce before each prompt, as Claude Code sends them, and do nothing else",
+    )
+    parser.add_argument(
         "agent",
         nargs=argparse.REMAINDER,
         metavar="-- COMMAND …",
@@ -74,6 +80,16 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"{args.finish} is no file")
         cut = finish(args.finish, args.finish)
         print(f"finished {args.finish}" + (f"; cut {cut} bytes of a torn last line" if cut else ""))
+        return EXIT_OK
+    if args.break_prefix is not None:
+        from loadgen.record.breaking import break_prefix
+
+        if args.out is None:
+            raise InputError("say where to write: loadgen record --break-prefix TRACE -o OUT")
+        turns = break_prefix(args.break_prefix, args.out)
+        print(
+            f"wrote {args.out}: {turns} turns, each with a nonce of its own at the start of its system prompt"
+        )
         return EXIT_OK
     if args.upstream is None or args.out is None:
         raise InputError(

@@ -88,6 +88,7 @@ class Chain(msgspec.Struct, kw_only=True):
         frozenset()
     )  # messages of the first prompt: agents put examples of answers there
     first_user: bytes | None = None
+    opened: int = 0  # messages of the first prompt
     index: int = -1
     attempt: int = 0
     answered: bool = False
@@ -141,6 +142,7 @@ class Grouper:
         chain = place.chain
         if chain.index < 0:
             chain.given = asked.gists
+            chain.opened = len(asked.keys)
         if answer is not None and answer.gist and answer.gist not in chain.given:
             chain.answers.add(answer.gist)
         chain.prompt = asked.keys
@@ -233,8 +235,13 @@ class Grouper:
                 continue
             if len(asked.keys) >= len(chain.head):
                 continue
-            # an agent that opens every session with the same examples begins alike each time
-            begins_alike = first == chain.first_user and len(asked.keys) > 1 and not chain.given
+            # but agents open every session alike: with the same examples, or the same first words about the place
+            begins_alike = (
+                first is not None
+                and first == chain.first_user
+                and len(asked.keys) > chain.opened
+                and not chain.given
+            )
             if begins_alike or _tells_summary(asked.messages):
                 return self._moved(chain, "compaction", _common(chain.head, asked.keys), asked)
         return None

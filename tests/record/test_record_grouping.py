@@ -184,6 +184,14 @@ def test_a_short_new_task_is_no_compaction() -> None:
     assert where(story.ask([user("a different task")], said("three")))[:2] == ("s2", "new")
 
 
+def test_the_same_words_about_the_place_are_no_compaction() -> None:
+    story = Story()
+    place = user("you are in /repo")
+    story.ask([place, user("a")], said("one"))
+    story.ask([place, user("a"), said("one"), user("b")], said("two"))
+    assert where(story.ask([place, user("another task")], said("three")))[:2] == ("s2", "new")
+
+
 def test_subagent_by_content() -> None:
     story = Story()
     spawn = said("I delegate", ("Task", {"description": "d", "prompt": "read the README and report"}))
