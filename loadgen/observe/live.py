@@ -40,6 +40,7 @@ class Live:
     counts: Mapping[str, int]
     workers: tuple[WorkerHealth, ...] = ()
     sessions: int = 0  # begun and not yet ended
+    state: str = "running"  # as it was when the figures were added up; the run's own changes
     made_ns: int = field(default_factory=monotonic_ns)
 
     @classmethod
@@ -66,7 +67,7 @@ class Live:
                     lost=ident in gone,
                 )
             )
-        return cls(info, histograms, counts, tuple(workers), sessions)
+        return cls(info, histograms, counts, tuple(workers), sessions, info.state)
 
     def ttft(self) -> dict[str, Histogram]:
         """TTFT by class of turn, classes that occurred only, then all of them together."""
@@ -107,7 +108,7 @@ def as_json(live: Live) -> dict[str, Any]:
     return {
         "run": info.run,
         "arm": info.arm,
-        "state": info.state,
+        "state": live.state,
         "model": info.endpoint.model,
         "endpoint": info.endpoint.url,
         "simulated": info.endpoint.simulated,

@@ -80,7 +80,7 @@ class _Collector:
             "loadgen_time_scale", "Endpoint seconds in a wall second", info.endpoint.time_scale
         )
         yield GaugeMetricFamily(
-            "loadgen_running", "1 while the run is under way", float(info.state == "running")
+            "loadgen_running", "1 while the run is under way", float(live.state == "running")
         )
         yield GaugeMetricFamily("loadgen_planned_turns", "Turns of the plan", info.plan.turns)
         yield GaugeMetricFamily("loadgen_turns_in_flight", "Turns under way", live.counts.get("in_flight", 0))

@@ -42,7 +42,13 @@ class Observer:
         if master is None or master.info is None:
             return None
         known = self._known
-        if known is None or known.info is not master.info or monotonic_ns() - known.made_ns > _FRESH_NS:
+        fresh = (
+            known is not None
+            and known.info is master.info
+            and known.state == master.info.state
+            and monotonic_ns() - known.made_ns <= _FRESH_NS
+        )
+        if not fresh:
             states = master.allocator.states if master.allocator is not None and master.running else []
             begun = sum(state.started and not (state.done or state.cut or state.lost) for state in states)
             known = self._known = Live.of(master.info, master.latest, master.lost, begun)
