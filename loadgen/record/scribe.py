@@ -66,6 +66,7 @@ class Scribe:
         self._grouper = Grouper()
         self._cache = PerfectCache()
         self._blocks = BlockIndex() if limits.hash_only else None
+        self._scale_said = False
         self._continued: OrderedDict[str, list[Entry]] = OrderedDict()  # by response id
 
     def take(self, exchange: Exchange) -> None:
@@ -73,6 +74,7 @@ class Scribe:
         self.figures.calls += 1
         self._redactor.learn(exchange.request_headers)
         self._redactor.learn(exchange.response_headers)
+        self._tell_scale(exchange)
         call = read(exchange)
         line = self._line(exchange, call)
         if call.problems:
@@ -107,6 +109,15 @@ class Scribe:
     def lost(self, exchanges: int) -> None:
         self.figures.lost += exchanges
         self._say(f"{exchanges} calls passed unrecorded: the recorder was too far behind")
+
+    def _tell_scale(self, exchange: Exchange) -> None:
+        scale = first(exchange.response_headers, "x-loadgen-time-scale")
+        if scale is not None and not self._scale_said:
+            self._scale_said = True
+            if scale not in ("1", "1.0"):
+                self._say(
+                    f"upstream is simulated, {scale[:12]} times real time; recorded times are of this clock"
+                )
 
     # one turn
 

@@ -110,7 +110,7 @@ class _Terminal:
             outcome = view.as_json(scribe.figures, size, scribe.secrets_replaced)
             print(json.dumps(outcome | {"stopped": scribe.stopped}), flush=True)
             return
-        self._console.print(Text(f"{self._options.out}: {view.totals(scribe.figures, size)}"))
+        self._console.print(Text(f"{self._options.out}: {view.totals(scribe.figures, size)}"), soft_wrap=True)
         if scribe.secrets_replaced:
             self._console.print(Text(f"{scribe.secrets_replaced} different secrets replaced"))
 
