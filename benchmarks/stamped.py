@@ -28,6 +28,13 @@ def cpus() -> tuple[int, int]:
     return allowed[0], allowed[-1]
 
 
+def pinned(cpu: int) -> list[str]:
+    """Front of a command that runs on one CPU; before everything else with LOADGEN_BENCH_REALTIME=1 (needs root), so
+    that a busy machine does not end up in the figures."""
+    first = ["chrt", "--rr", "1"] if os.environ.get("LOADGEN_BENCH_REALTIME") == "1" else []
+    return [*first, "taskset", "-c", str(cpu)]
+
+
 def machine() -> str:
     model = next(
         (
@@ -37,7 +44,7 @@ def machine() -> str:
         ),
         platform.processor(),
     )
-    return f"{model}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, Linux {platform.release()}, Python {platform.python_version()}"
+    return f"{model}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, Linux {platform.release()}, Python {platform.python_version()}{', real-time' if os.environ.get('LOADGEN_BENCH_REALTIME') == '1' else ''}"
 
 
 def build() -> Path:
@@ -57,7 +64,7 @@ def server(
 ) -> Iterator[int]:
     """A running server; gives its port."""
     command = [str(build()), *map(str, (ttft_us, itl_us, tokens, jitter_percent, step_us))]
-    process = subprocess.Popen(["taskset", "-c", str(cpus()[0]), *command], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*pinned(cpus()[0]), *command], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         yield int(process.stdout.readline())
@@ -73,11 +80,9 @@ def stats(port: int) -> dict[str, Any]:
     return found
 
 
-def client(script: str, arguments: Sequence[Any], *, pinned: bool = True) -> dict[str, Any]:
+def client(script: str, arguments: Sequence[Any]) -> dict[str, Any]:
     """Run a client script of this folder on its own CPU; it prints one JSON object."""
-    command = [sys.executable, str(HERE / script), *map(str, arguments)]
-    if pinned:
-        command = ["taskset", "-c", str(cpus()[1]), *command]
+    command = [*pinned(cpus()[1]), sys.executable, str(HERE / script), *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(HERE.parent)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:

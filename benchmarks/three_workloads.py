@@ -96,7 +96,7 @@ def simple(script: str, work: Workload, port: int, folder: Path) -> dict[str, An
 
 def full(work: Workload, port: int, folder: Path) -> dict[str, Any]:
     copies = work.turns // work.prompts
-    command = ["taskset", "-c", str(stamped.cpus()[1]), sys.executable, "-m", "loadgen", "run"]
+    command = [*stamped.pinned(stamped.cpus()[1]), sys.executable, "-m", "loadgen", "run"]
     command += [
         "--host",
         f"127.0.0.1:{port}",

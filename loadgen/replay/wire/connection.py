@@ -22,7 +22,8 @@ from loadgen.replay.wire.exchange import Exchange, Request, Timeouts
 from loadgen.replay.wire.target import Target
 from loadgen.replay.wire.turn import Turn
 
-_READ, _WRITE = 1, 2
+_READ, _WRITE = 1, 2  # events of libev
+_FIRST, _LATER = 1, 0  # priorities of libev
 
 
 class Connection:
@@ -174,11 +175,16 @@ class Connection:
             self._writer.stop()
 
     def _begin_send(self, turn: Turn) -> None:
-        if not self._reader.active:
-            self._reader.start(self._on_readable)
+        self._read_with(_FIRST)
         turn.exchange.send_ns = monotonic_ns()
         self._arm(turn)
         self._push(turn)
+
+    def _read_with(self, priority: int) -> None:
+        """Watch for answers: streams that wait for their first token are read before all others in a round of the loop."""
+        self._reader.stop()
+        self._reader.priority = priority
+        self._reader.start(self._on_readable)
 
     def _push(self, turn: Turn) -> None:
         """Send one slice; the rest goes from `_on_writable`, after the other streams had their turn."""
@@ -259,6 +265,7 @@ class Connection:
         if waiting and exchange.first_token_ns is not None:
             exchange.clock = "kernel" if stamped else "loop"
             self._arm(turn)
+            self._read_with(_LATER)
         if over:
             self._finish(turn)
 
