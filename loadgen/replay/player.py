@@ -151,7 +151,7 @@ class SessionPlayer:
         extra: dict[str, Any] = {"cache_salt": self._nonce.strip()} if job.cache_salt and self._nonce else {}
         return Output(
             tokens=turn.output_tokens,
-            forced=not job.natural_output,
+            forced=self._settings.api.FORCES_LENGTH and not job.natural_output,
             seed=job.seed,
             token_ids=job.answers == "tokens",
             extra=extra,

@@ -231,6 +231,8 @@ class Plugin:
                 info.merged_exactly = self.master.merged().snapshot() == measured.histograms.snapshot()
                 write_run_file(run_dir, info)
             self.exit_code = EXIT_INTERRUPTED if interrupted else EXIT_INVALID if measured.reasons else EXIT_OK
+            if self.broke():
+                self.exit_code = EXIT_INTERNAL
         except InputError as error:  # no turn was measured
             print(f"loadgen: {error}", file=sys.stderr)
             self.exit_code = EXIT_INTERRUPTED if interrupted else EXIT_INVALID
@@ -278,6 +280,13 @@ class Plugin:
             context={"session": sample.session, "turn": sample.turn},
             start_time=time.time(),
             response=None,
+        )
+
+
+    def broke(self) -> bool:
+        """Whether the run ended by a failure of ours."""
+        return self.master is not None and self.master.info is not None and any(
+            incident.code == "internal_error" for incident in self.master.info.incidents
         )
 
 

@@ -32,6 +32,7 @@ class Code(StrEnum):
     TIME_SCALE_CHANGED = "time_scale_changed"
     LATE_SIMULATED_TOKENS = "late_simulated_tokens"
     ARMS_DIFFER = "arms_differ"
+    INTERNAL_ERROR = "internal_error"
 
 
 _REASONS: dict[Code, tuple[str, str]] = {
@@ -103,6 +104,10 @@ _REASONS: dict[Code, tuple[str, str]] = {
     Code.LATE_SIMULATED_TOKENS: (
         "The simulated endpoint missed its own deadlines, so its times are not those of its profile.",
         "Lower `--scale`, or give the simulator a free core.",
+    ),
+    Code.INTERNAL_ERROR: (
+        "loadgen itself failed in mid-run; what was measured until then is kept.",
+        "Please report it with the words below; LOADGEN_DEBUG=1 shows where it happened.",
     ),
     Code.ARMS_DIFFER: (
         "The arms did not do the same work, so their times cannot be compared.",

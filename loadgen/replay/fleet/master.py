@@ -160,7 +160,7 @@ class Master:
     def on_stop(self, worker: str, data: dict[str, Any]) -> None:
         """A worker cannot go on (its disk is full): nothing more is dealt."""
         if self._current(data):
-            self.stop_dealing("full disk")
+            self.stop_dealing(str(data["why"]))
 
     def worker_lost(self, worker: str) -> None:
         """A worker went missing. What it had started is lost; what it had not is dealt again."""

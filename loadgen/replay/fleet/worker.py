@@ -6,6 +6,7 @@ The same object serves a run on one process: Locust's local runner delivers mess
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -30,6 +31,8 @@ from loadgen.replay.wire import apis
 from loadgen.replay.wire.exchange import Exchange
 from loadgen.replay.wire.target import Target
 from loadgen.trace.reader import open_trace
+
+log = logging.getLogger("loadgen")
 
 Send = Callable[[str, dict[str, Any]], None]
 TIERS = ("compute", "hbm", "external", "unknown")
@@ -184,6 +187,11 @@ class Worker:
                 intended = self._at(grant.start_s) if timed and not job.sessions[grant.session].warmup else free_ns
                 cut = self._play_family(job, grant.session, intended, grant.skip)
                 self._send("session_done", {"run": job.run, "session": grant.session, "cut": cut})
+        except Exception as error:  # a bug of ours must end the run, not leave it waiting for this lane
+            log.debug("a lane broke", exc_info=True)
+            words = f"{type(error).__name__}: {error}"
+            self.incidents.append(("internal_error", words))
+            self._send("stop", {"run": job.run, "why": words})
         finally:
             self._lanes -= 1
             if self._lanes == 0:
