@@ -156,9 +156,9 @@ def _event(data: dict[str, Any]) -> bytes:
 
 
 def _counts(usage: Usage) -> dict[str, int]:
-    # vLLM counts cached tokens inside input_tokens too, unlike Anthropic.
+    # As Anthropic defines it, and vLLM since 0.3x: input_tokens is what neither was read from nor written to the cache.
     return {
-        "input_tokens": usage.prompt,
+        "input_tokens": usage.prompt - usage.cached,
         "output_tokens": usage.output,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": usage.cached,
