@@ -1,0 +1,13 @@
+"""Sphinx with MyST: `pip install -e '.[docs]' && sphinx-build -W -b html docs build/docs` (`-b linkcheck` for the links)."""
+
+project = "loadgen"
+author = "the loadgen authors"
+extensions = ["myst_parser"]
+source_suffix = {".md": "markdown"}
+html_theme = "furo"
+html_title = "loadgen"
+html_show_copyright = False
+myst_heading_anchors = 4
+exclude_patterns = ["_build"]
+linkcheck_timeout = 20
+linkcheck_ignore = [r"http://127\.0\.0\.1.*", r"http://localhost.*"]
