@@ -20,16 +20,26 @@ LATE_S = 0.002
 class Owner(Protocol):
     """Whoever waits for a request's tokens; `Request.owner` in the HTTP server."""
 
-    def admitted(self, request: Request) -> None: ...
-    def token(self, request: Request, due_s: float) -> None: ...
+    def admitted(self, request: Request) -> None:
+        """It is being computed from now on; where its prompt came from is known."""
+        ...
+
+    def token(self, request: Request) -> None:
+        """The next token is due: send what `prepare` made."""
+        ...
+
+    def prepare(self, request: Request) -> None:
+        """Make ready what the token after this one will need; nobody waits for it."""
+        ...
+
     def finished(self, request: Request) -> None: ...
     def failed(self, request: Request) -> None: ...
 
 
 class Observer(Protocol):
-    """Sees every step after it was delivered, with the wall seconds by which its first and last token were late."""
+    """Sees every step after it was delivered, with the wall seconds by which each token was late."""
 
-    def stepped(self, step: Step, first_late_s: float, last_late_s: float) -> None: ...
+    def stepped(self, step: Step, late_s: list[float]) -> None: ...
 
 
 class Driver:
@@ -94,13 +104,17 @@ class Driver:
         return step.end_s
 
     def _deliver(self, step: Step) -> None:
-        due = step.end_s
-        late = (self.now_s() - due) / self.scale
-        for request in (*step.prefilled, *step.decoders):
-            if not request.aborted:
-                request.owner.token(request, due)
+        """Hand out a step: all writes first, everything that can wait behind them."""
+        due = self._started + step.end_s / self.scale
+        sent = [request for request in (*step.prefilled, *step.decoders) if not request.aborted]
+        late = []
+        for request in sent:
+            request.owner.token(request)
+            late.append(time.monotonic() - due)
         for request in step.finished:
             request.owner.finished(request)
         for request in step.failed:
             request.owner.failed(request)
-        self._observer.stepped(step, late, (self.now_s() - due) / self.scale)
+        self._observer.stepped(step, late)
+        for request in sent:
+            request.owner.prepare(request)
