@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from pathlib import Path
@@ -27,8 +26,12 @@ def _cpu_s(pid: int) -> float:
     )
 
 
-def _rss_mb(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+def _memory_mb(pid: int) -> tuple[float, float]:
+    """Resident memory: all of it, and what is the process's own (no files, mapped contexts among them)."""
+    lines = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line
+    )
+    return int(lines["VmRSS"].split()[0]) / 1024, int(lines["RssAnon"].split()[0]) / 1024
 
 
 class Watch:
@@ -36,7 +39,7 @@ class Watch:
 
     def __init__(self, pid: int) -> None:
         self.samples: list[tuple[int, float]] = []
-        self.rss_mb = 0.0
+        self.rss_mb = self.own_mb = 0.0  # peaks
         self._ended: dict[int, float] = {}  # the last count of each process: one that ended keeps it
         self._pid = pid
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -59,13 +62,14 @@ class Watch:
 
     def _run(self) -> None:
         while Path(f"/proc/{self._pid}").exists():
-            rss = 0.0
+            rss = own = 0.0
             for pid in _tree(self._pid):
                 try:
                     self._ended[pid] = _cpu_s(pid)
-                    rss += _rss_mb(pid)
-                except (OSError, IndexError):
+                    memory = _memory_mb(pid)
+                except (OSError, IndexError, KeyError):
                     continue
-            self.rss_mb = max(self.rss_mb, rss)
+                rss, own = rss + memory[0], own + memory[1]
+            self.rss_mb, self.own_mb = max(self.rss_mb, rss), max(self.own_mb, own)
             self.samples.append((time.monotonic_ns(), sum(self._ended.values())))
             time.sleep(0.05)

@@ -7,7 +7,8 @@ error is reported minus configured; what the server itself was late is part of i
 Locust, samples, histograms, health and report; its CPU is that of all its processes between the first intended start
 and the last turn's end, and what it spends before and after stands beside.
 
-`--workloads 1000` is a fourth one: 1,000 streams.
+More of them: `1000` has 1,000 streams; `1000x140k` has as many live sessions of 140K tokens, and `10x140k` ten of the
+same kind, so that the difference of their own memory is that of 990 sessions.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ WORKLOADS = {
     "200": Workload(200, 1000, 128, 100, 20, 1000, 300),
     "140k": Workload(10, 50, 64, 1000, 20, 50, 560_000),
     "1000": Workload(1000, 4000, 128, 100, 20, 1000, 300),
+    "10x140k": Workload(10, 10, 64, 10_000, 20, 10, 560_000),
+    "1000x140k": Workload(1000, 1000, 64, 10_000, 20, 50, 560_000),
 }
 
 
@@ -133,6 +136,7 @@ def full(work: Workload, port: int, folder: Path) -> dict[str, Any]:
         "beside_cpu_s": watch.total_s - watch.cpu_s(begin, end),
         "wall_s": (end - begin) / 1e9,
         "rss_mb": watch.rss_mb,
+        "own_mb": watch.own_mb,
         "incidents": [i.code for i in info.incidents],
     }
 
@@ -170,7 +174,7 @@ def main() -> None:
     if args.json:
         print(json.dumps({"machine": stamped.machine(), "rows": rows}, indent=1))
         return
-    titles = "workload|client|turns|TTFT error ms p50|p90|p99|lag p99 ms|coalesced|load s (ideal)|us CPU/chunk|CPU ms/turn|CPU s beside|RSS MB|server late ms p50|p99"
+    titles = "workload|client|turns|TTFT error ms p50|p90|p99|lag p99 ms|coalesced|load s (ideal)|us CPU/chunk|CPU ms/turn|CPU s beside|RSS MB|own MB|server late ms p50|p99"
     table = Table(*titles.split("|"), title=stamped.machine())
     for row in rows:
         error, late = row["error_ms"], row["server_late_us"]
@@ -185,7 +189,7 @@ def main() -> None:
             row["cpu_s"] / row["turns"] * 1e3,
             row.get("beside_cpu_s"),
         ]
-        cells += [round(row["rss_mb"]), late["p50"] / 1e3, late["p99"] / 1e3]
+        cells += [round(row["rss_mb"]), row.get("own_mb"), late["p50"] / 1e3, late["p99"] / 1e3]
         table.add_row(*("-" if c is None else f"{c:.3g}" if isinstance(c, float) else str(c) for c in cells))
     Console(width=200).print(table)
     for row in rows:
