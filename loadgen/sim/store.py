@@ -52,7 +52,7 @@ class Line:
 
 
 class PrefixStore:
-    """Capacity and LRU of one tier. All amounts are blocks of `block` tokens except where a name says tokens."""
+    """Capacity and LRU of one tier; `on_empty` hears of streams that no store holds any more. All amounts are blocks of `block` tokens except where a name says tokens."""
 
     def __init__(
         self,
@@ -75,10 +75,6 @@ class PrefixStore:
     @property
     def available(self) -> int:
         return self.capacity - self.used + self.idle
-
-    def holds(self, stream: Stream) -> bool:
-        """Whether any namespace has a block of this stream."""
-        return any(key[1] is stream for key in self._lines)
 
     def match(self, space: Hashable, stream: Stream, blocks: int, start: int = 0) -> int:
         """End of the run of resident blocks from block `start` on, at most `blocks`."""
@@ -229,6 +225,7 @@ class PrefixStore:
         line = self._lines.get((space, stream))
         if line is None:
             line = self._lines[space, stream] = Line((space, stream))
+            stream.cached += 1
         return line
 
     def _hold(self, line: Line, first: int, end: int) -> None:
@@ -311,8 +308,10 @@ class PrefixStore:
     def _drop_if_empty(self, line: Line) -> None:
         if not line.extents and self._lines.get(line.key) is line:
             del self._lines[line.key]
-            if self._on_empty is not None:
-                self._on_empty(line.key[1])
+            stream = line.key[1]
+            stream.cached -= 1
+            if not stream.cached and self._on_empty is not None:
+                self._on_empty(stream)
 
 
 def _insert(line: Line, extent: Extent) -> None:

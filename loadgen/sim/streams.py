@@ -16,13 +16,17 @@ Tokens: TypeAlias = npt.NDArray[np.int32]
 
 
 class Stream:
-    """Tokens [branch, …) of its own behind the first `branch` tokens of `parent`."""
+    """Tokens [branch, …) of its own behind the first `branch` tokens of `parent`.
 
-    __slots__ = ("branch", "parent")
+    `cached` counts the stores and namespaces that hold something of it.
+    """
+
+    __slots__ = ("branch", "cached", "parent")
 
     def __init__(self, parent: Stream | None = None, branch: int = 0) -> None:
         self.parent = parent
         self.branch = branch
+        self.cached = 0
 
     def segments(self, blocks: int, block: int) -> list[tuple[Stream, int, int]]:
         """The first `blocks` blocks of `block` tokens as (stream, first, end) in block numbers, root first.
@@ -48,7 +52,7 @@ class Stream:
 class TokenStream(Stream):
     """A stream whose token ids are known: `own` holds those behind the branch."""
 
-    __slots__ = ("children", "own")
+    __slots__ = ("__weakref__", "children", "own")
 
     def __init__(self, parent: TokenStream | None, branch: int, own: Tokens) -> None:
         super().__init__(parent, branch)
@@ -82,13 +86,16 @@ class Interner:
             stream.children[position, int(tokens[position])] = child
             return child
 
-    def drop(self, stream: TokenStream) -> bool:
-        """Forget a stream that nothing caches; false while others branch off it."""
-        parent = stream.parent
-        if stream.children or not isinstance(parent, TokenStream):
-            return False
-        parent.children.pop((stream.branch, int(stream.own[0])), None)
-        return True
+    def drop(self, stream: Stream) -> None:
+        """Forget a stream that nothing holds any more, and what of its parents was kept for its sake alone."""
+        while isinstance(stream, TokenStream) and not stream.cached and not stream.children:
+            parent = stream.parent
+            if not isinstance(parent, TokenStream):
+                return  # the root
+            key = (stream.branch, int(stream.own[0]))
+            if parent.children.get(key) is stream:
+                del parent.children[key]
+            stream = parent
 
 
 def _common(left: Tokens, right: Tokens) -> int:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import weakref
+
 import msgspec
+import numpy as np
 import pytest
 
 from loadgen.sim import profile as profiles
 from loadgen.sim.engine import Engine, Request
 from loadgen.sim.profile import Profile
-from loadgen.sim.streams import Stream
+from loadgen.sim.streams import Interner, Stream
 
 CONTEXT = 140_000
 
@@ -190,3 +193,16 @@ def test_the_answer_is_a_hit_when_it_comes_back(blog: Profile) -> None:
     assert play(engine, other, 2_000).hbm == 1_000 // 16 * 16, (
         "the recorded answer differs from the generated one"
     )
+
+
+def test_memory_of_contexts_that_fell_out_of_every_tier_is_freed(blog: Profile) -> None:
+    interner = Interner()
+    engine = Engine(small(blog, 4_096), "off", interner.drop)
+    rng = np.random.default_rng(1)
+    known: list[weakref.ref[object]] = []
+    for _ in range(50):
+        stream = interner.intern(rng.integers(0, 1_000, 2_000).astype(np.int32))
+        known.append(weakref.ref(stream))
+        play(engine, stream, 2_000)
+        del stream
+    assert sum(ref() is not None for ref in known) <= 3

@@ -56,3 +56,16 @@ def test_a_block_across_the_branch_belongs_to_the_child() -> None:
     child = Stream(parent, branch=20)
     assert child.segments(4, 16) == [(parent, 0, 1), (child, 1, 4)]
     assert child.segments(1, 16) == [(parent, 0, 1)]
+
+
+def test_what_nothing_caches_is_forgotten_with_the_parents_kept_for_it() -> None:
+    interner = Interner()
+    trunk = interner.intern(np.arange(100, dtype=np.int32))
+    child = interner.intern(np.concatenate((np.arange(60, dtype=np.int32), np.full(9, 7, np.int32))))
+    child.cached = trunk.cached = 1
+    trunk.cached = 0
+    interner.drop(trunk)
+    assert interner.intern(np.arange(100, dtype=np.int32)) is trunk, "its child needs it"
+    child.cached = 0
+    interner.drop(child)
+    assert interner.intern(np.arange(100, dtype=np.int32)) is not trunk

@@ -183,6 +183,7 @@ class Generation:
 
     def finished(self, request: Request) -> None:
         self._service.metrics.finished(request, self._arrived_s, self._reason)
+        self._service.interner.drop(request.full)
         if not (self._muted or self._done.done()):
             self._done.set_result(None)
 

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from loadgen.sim.connector import ExternalTier
 from loadgen.sim.driver import LATE_S
 from loadgen.sim.engine import Request, Step
+from loadgen.sim.http.lmcache import LmcacheMetrics
 from loadgen.sim.profile import Profile
 
 _TTFT = (
@@ -124,6 +125,10 @@ class Metrics:
             "vllm:request_prefill_kv_computed_tokens", "New KV tokens computed.", _COUNTS
         )
         self.ttft = self._histogram("vllm:time_to_first_token_seconds", "Time to first token.", _TTFT)
+        self._kv_bytes = profile.kv_bytes_per_token
+        described = profile.arm(arm)
+        in_process = described.tiers and described.external_key == "tag"
+        self._lmcache = LmcacheMetrics(self.registry, profile.model) if in_process else None
         self._stepped_s = 0.0
         self.gap = Tally("vllm:inter_token_latency_seconds", "Inter-token latency.", _GAPS, self._labels)
         self.registry.register(self.gap)
@@ -179,6 +184,8 @@ class Metrics:
 
     def external(self, tiers: Sequence[ExternalTier]) -> None:
         """Bring the counters of the external tiers up to date."""
+        if self._lmcache is not None:
+            self._lmcache.stored(tiers[0].written_bytes // self._kv_bytes)
         for tier in tiers:
             for family, total in ((self._read, tier.read_bytes), (self._written, tier.written_bytes)):
                 counter = family.labels(tier=tier.name)
@@ -213,6 +220,8 @@ class Metrics:
         if tiered:
             self.external_queries.inc(request.prompt - request.hbm)
             self.external_hits.inc(request.external)
+        if self._lmcache is not None:
+            self._lmcache.admitted(request)
 
     def first_token(self, request: Request, arrived_s: float) -> None:
         self.prompt.inc(request.prompt)
@@ -227,6 +236,8 @@ class Metrics:
 
     def finished(self, request: Request, arrived_s: float, reason: str) -> None:
         self.success["stop" if reason == "tool_calls" else reason].inc()
+        if self._lmcache is not None:
+            self._lmcache.finished(request)
         self.prompt_sizes.observe(request.prompt)
         self.answer_sizes.observe(request.emitted)
         self.computed.observe(request.prompt - request.cached)

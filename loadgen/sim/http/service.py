@@ -49,12 +49,12 @@ class Service:
         self.arm = arm
         self.scale = scale
         self.auto_tools = auto_tools
-        self.engine = Engine(profile, arm)
+        self.interner = Interner()
+        self.engine = Engine(profile, arm, self.interner.drop)
         self.metrics = Metrics(profile, arm, self.engine.store.capacity + 1)
         self.driver = Driver(self.engine, scale, self.metrics)
         self.prompts = Prompts(tokenizer)
         self.speaker = Speaker(tokenizer)
-        self.interner = Interner()
         self.tiered = bool(profile.arm(arm).tiers)
         self.salted_outside = profile.arm(arm).external_key == "salt"
         self._faults = faults or Rules()
