@@ -64,7 +64,7 @@ def commands(page: Path) -> Iterator[list[str]]:
     ]
     for piece in pieces:
         for line in re.sub(r"\\\n\s*", "", piece).splitlines():
-            for part in re.split(r"\|\||&&|;|\||\bdo\b", re.sub(r"\$\([^)]*\)", "X", line)):
+            for part in re.split(r"\|\||&&|;|\||(?<!>)&|\bdo\b", re.sub(r"\$\([^)]*\)", "X", line)):
                 yield from _words(part)
 
 
