@@ -56,11 +56,10 @@ def agent(recipe: Recipe, paths: Sequence[str]) -> Agent:
 def recipe_hash(recipe: Recipe) -> str:
     """SHA-256 (hex) of all that decides the text apart from source, tokenizer and sizes: rules, prompt, what ships with loadgen.
 
-    The name stands in every context's first line, so it counts; description and source do not.
+    Name and description do not count: the same repository gives the same bytes under any name.
     """
     parts = [
         FORMAT,
-        recipe.name,
         recipe.files,
         recipe.prompt,
         _shipped_system(),

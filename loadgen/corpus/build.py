@@ -23,7 +23,7 @@ from loadgen.corpus.material import SOURCE
 from loadgen.corpus.messages import MessagesComposer
 from loadgen.corpus.outcome import ACCOUNT, Outcome, outcome, read_outcome
 from loadgen.corpus.prefix import prove
-from loadgen.corpus.recipe import Origin, Recipe
+from loadgen.corpus.recipe import Origin, Recipe, is_url
 from loadgen.corpus.source import Source
 from loadgen.corpus.staging import refuse_foreign, staged
 from loadgen.corpus.template import EndpointRendering
@@ -140,7 +140,11 @@ def _build_into(
     composer = _composer(recipe, library, filler, tokens, endpoint)
     writer = ContextWriter(folder, composer.suffix, library.source, recipe, tokenizer, n, progress)
     with ThreadPoolExecutor(processes or os.cpu_count() or 1) as pool:
-        used = layout.build(layout.Job(library, composer, filler, prompt, n, tokens, pool, writer.done))
+        try:
+            used = layout.build(layout.Job(library, composer, filler, prompt, n, tokens, pool, writer.done))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # else an error or Ctrl-C waits for all contexts
+            raise
     groups = [context.group for context in writer.contexts]
     proof = prove(writer.fronts, groups, shared_tokens)
     extra: dict[str, object] = {
@@ -194,7 +198,7 @@ def _composer(
     prompt = recipe.prompt
     parts = agent(recipe, [entry.path for entry in library.entries])
     make = MessagesComposer if prompt.form == "messages" else DocumentComposer
-    return make(filler, parts, name=recipe.name, seed=prompt.seed, tokens=tokens, rendering=endpoint)
+    return make(filler, parts, seed=prompt.seed, tokens=tokens, rendering=endpoint)
 
 
 def _sample(library: Library) -> str:
@@ -218,6 +222,10 @@ def _content_hash(contexts: list[Context]) -> str:
 
 
 def _pinned(recipe: Recipe, source: Source) -> Recipe:
-    """The recipe as it was built: with the commit instead of a branch, without credentials."""
-    url = recipe.source.url if recipe.source.url == "stdlib" else source.url
+    """The recipe as it was built: with the commit instead of a branch, without credentials, wherever it is read from."""
+    url = recipe.source.url
+    if is_url(url):
+        url = source.url
+    elif url != "stdlib":
+        url = str(Path(url).expanduser().resolve())
     return msgspec.structs.replace(recipe, source=Origin(url=url, rev=source.commit))

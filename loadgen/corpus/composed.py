@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
@@ -12,7 +13,7 @@ from loadgen.corpus.exact import Piece
 from loadgen.errors import InputError
 
 # The template's tokens are known by role sequence; what is left after that are merges at the seams, found in one or two rounds.
-_ROUNDS = 6
+_ROUNDS = 12
 
 
 class Conversation(msgspec.Struct):
@@ -83,12 +84,15 @@ class Composer(Protocol):
 def exactly(
     tokens: int,
     files: Iterator[Piece],
-    compose: Callable[[Iterator[Piece], int], Composed | None],
+    compose: Callable[[Iterator[Piece], int, int], Composed | None],
     rendering: Rendering | None,
 ) -> Composed | None:
-    """What `compose(files, tokens)` makes, so that the endpoint, where there is one, counts exactly `tokens`."""
+    """What `compose(files, tokens, skip)` makes, so that the endpoint, where there is one, counts exactly `tokens`.
+
+    `skip`: how many ends that would do to pass over.
+    """
     if rendering is None:
-        return compose(files, tokens)
+        return compose(files, tokens, 0)
     taken: list[Piece] = []
 
     def remembered() -> Iterator[Piece]:
@@ -97,10 +101,14 @@ def exactly(
             yield piece
 
     wanted, counted = tokens, 0
+    tried: Counter[int] = Counter()
     for _ in range(_ROUNDS):
-        composed = compose(chain(tuple(taken), remembered()), wanted)
+        # The end can merge with what the template puts behind it, so the difference may jump to and fro: where a number
+        # of tokens was tried before, another end is taken.
+        composed = compose(chain(tuple(taken), remembered()), wanted, tried[wanted])
         if composed is None:
             return None
+        tried[wanted] += 1
         ids = rendering.render(composed.conversation)
         counted = len(ids)
         if counted == tokens:
@@ -108,5 +116,5 @@ def exactly(
         wanted += tokens - counted
     raise InputError(
         f"the endpoint counts {counted:,} tokens where {tokens:,} were built, and correcting for the difference does not settle; "
-        "count with the endpoint's own tokenizer (--tokenizer server:URL)"
+        "count with the endpoint's own tokenizer (--tokenizer server)"
     )

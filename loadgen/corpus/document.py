@@ -20,14 +20,12 @@ class DocumentComposer:
         filler: Filler,
         agent: Agent,
         *,
-        name: str,
         seed: int,
         tokens: int,
         rendering: Rendering | None = None,
     ) -> None:
         self._filler = filler
         self._agent = agent
-        self._name = name
         self._seed = seed
         self._tokens = tokens
         self._rendering = rendering
@@ -37,15 +35,15 @@ class DocumentComposer:
     def compose(self, index: int, shared: Shared | None, files: Iterator[Piece]) -> Composed | None:
         """Context `index` with `files` in this order; None when they are too few."""
         digest = session_digest(self._seed, index)
-        opening = Piece("", f"{digest} is the id of this session. Files of {self._name} follow.\n")
+        opening = Piece("", f"{digest} is the id of this session. Files of a repository follow.\n")
         if shared is None:
             front = [opening, *self._sections]
         else:
             front = [Piece("", shared.text), opening]
 
-        def once(files: Iterator[Piece], tokens: int) -> Composed | None:
+        def once(files: Iterator[Piece], tokens: int, skip: int) -> Composed | None:
             content = tokens - self._overhead
-            filled = self._filler.fill(chain(front, files), content)
+            filled = self._filler.fill(chain(front, files), content, skip=skip)
             if filled is None:
                 return None
             text = filled.text

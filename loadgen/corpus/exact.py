@@ -32,11 +32,15 @@ class Piece(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """`text` has exactly the wanted tokens; `front` are its first token ids; `used` the sources in order."""
+    """`text` has exactly the wanted tokens; `front` are its first token ids; `used` the sources in order.
+
+    `unused`: pieces that were taken and not needed, in order; how many depends on an estimate.
+    """
 
     text: str
     front: list[int]
     used: list[str]
+    unused: list[Piece]
 
 
 def follows_rule(text: str) -> bool:
@@ -78,16 +82,16 @@ class Filler:
         self._ratio = 0.3  # tokens a character, learnt; decides only how much goes into one call
         self.adds_up = additive(tokenizer)
 
-    def fill(self, pieces: Iterator[Piece], tokens: int, *, end: str = "") -> Filled | None:
+    def fill(self, pieces: Iterator[Piece], tokens: int, *, end: str = "", skip: int = 0) -> Filled | None:
         """Take pieces until they hold `tokens` tokens and cut the last one to fit. None when the pieces run out before.
 
-        The text ends with a non-space and then `end`, which is counted.
+        The text ends with a non-space and then `end`, which is counted. `skip`: how many ends that would do to pass over.
 
         One call of the tokenizer takes most of the text, and so proves the seams between its pieces; the rest is
         counted piece by piece and its seams are checked. The result does not depend on the estimate of how much that is.
         """
         if not self.adds_up:
-            return self._fill_whole(pieces, tokens, end)
+            return self._fill_whole(pieces, tokens, end, skip)
         encode = self.tokenizer.encode
         taken: list[Piece] = []
         chars = 0
@@ -112,21 +116,22 @@ class Filler:
             last = encode(following.text)
             total += len(last)
         last = last or encode(taken[-1].text)
+        unused = [waiting] if waiting else []
         while (
             total - len(last) >= tokens
         ):  # the estimate was too high: give back all but the one that is over
             total -= len(last)
-            taken.pop()
+            unused.insert(0, taken.pop())
             last = encode(taken[-1].text)
         parts = [piece.text for piece in taken[:-1]]
         before = total - len(last)
-        end_text = self._end(parts, taken[-1].text, last, tokens - before, end)
+        end_text = self._end(parts, taken[-1].text, last, tokens - before, end, skip)
         for left, right in pairwise([*parts[max(0, block - 1) :], end_text]):
             self._check_seam(left, right)
         text = "".join(parts) + end_text
         if min(whole, before) < self.front:  # the first ids are not all from that one call, or reach the cut
             head = encode(text)[: self.front]
-        return Filled(text, head, [piece.source for piece in taken])
+        return Filled(text, head, [piece.source for piece in taken], unused)
 
     def _check_seam(self, left: str, right: str) -> None:
         """Raise InputError when tokens merge where two pieces meet; what is far from there cannot matter to it."""
@@ -136,13 +141,15 @@ class Filler:
                 f"{self.tokenizer.name} merges tokens across pieces, so its counts do not add up here"
             )
 
-    def _end(self, parts: list[str], text: str, ids: list[int], tokens: int, end: str) -> str:
+    def _end(self, parts: list[str], text: str, ids: list[int], tokens: int, end: str, skip: int) -> str:
         """The beginning of `text`, whose ids are `ids`, with exactly `tokens` tokens.
 
         Takes pieces off `parts` where no cut of `text` gives that.
         """
         wanted = tokens
-        while (found := cut(self.tokenizer, text, tokens, end, ids=ids, adds_up=self.adds_up)) is None:
+        while (
+            found := cut(self.tokenizer, text, tokens, end, ids=ids, adds_up=self.adds_up, skip=skip)
+        ) is None:
             if not parts:
                 raise InputError(
                     f"no text of exactly {wanted} tokens can be cut for {self.tokenizer.name}; ask for another number of tokens"
@@ -153,7 +160,7 @@ class Filler:
             ids = self.tokenizer.encode(text)
         return found
 
-    def _fill_whole(self, pieces: Iterator[Piece], tokens: int, end: str) -> Filled | None:
+    def _fill_whole(self, pieces: Iterator[Piece], tokens: int, end: str, skip: int) -> Filled | None:
         """`fill` for a tokenizer whose counts do not add up: the whole text is counted, pieces only say when to."""
         count = self.tokenizer.count
         taken: list[Piece] = []
@@ -166,8 +173,8 @@ class Filler:
         else:
             return None
         whole = "".join(piece.text for piece in taken)
-        text = self._end([], whole, self.tokenizer.encode(whole), tokens, end)
-        return Filled(text, self.tokenizer.encode(text)[: self.front], [piece.source for piece in taken])
+        text = self._end([], whole, self.tokenizer.encode(whole), tokens, end, skip)
+        return Filled(text, self.tokenizer.encode(text)[: self.front], [piece.source for piece in taken], [])
 
 
 def cut(
@@ -178,12 +185,14 @@ def cut(
     *,
     ids: list[int] | None = None,
     adds_up: bool = False,
+    skip: int = 0,
 ) -> str | None:
     """The beginning of `text` with exactly `tokens` tokens that ends with a non-space and `end`; None when none was found.
 
     Where a cut between two tokens does not count up to `tokens`, or leaves a space at the end, a few tokens less are
     taken and short words fill up. `ids`: those of `text`, where they are known. With `adds_up` a candidate is counted from
-    the last place on at which pieces could meet, which costs lines instead of the whole.
+    the last place on at which pieces could meet, which costs lines instead of the whole. `skip`: how many that would do to
+    pass over.
     """
     ids = tokenizer.encode(text) if ids is None else ids
     for drop in range(min(_MAX_TRIM, tokens)):
@@ -200,7 +209,9 @@ def cut(
             known, place = 0, 0
         for candidate in _ends(start, drop):
             if candidate and known + tokenizer.count(candidate[place:] + end) == tokens:
-                return candidate + end
+                if not skip:
+                    return candidate + end
+                skip -= 1
     return None
 
 

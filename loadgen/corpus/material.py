@@ -55,12 +55,14 @@ class Material:
         """Text of exactly `tokens` tokens for `turn` of `session`; begins and ends with a non-space character."""
         if session not in self._streams:
             self._streams[session] = _Stream(self._kinds(session), self._seed, session)
-        filled = self._filler.fill(self._streams[session], tokens)
+        stream = self._streams[session]
+        filled = self._filler.fill(stream, tokens)
         if filled is None:
             raise InputError(
                 f"the corpus has no {tokens:,} tokens left for turn {turn} of session {session} that the session has not seen; "
                 "use fewer turns, fewer new tokens or a larger repository"
             )
+        stream.give_back(filled.unused)
         return filled.text
 
     def _kinds(self, session: int) -> list[tuple[int, Iterator[Piece]]]:
@@ -88,8 +90,15 @@ class _Stream(Iterator[Piece]):
         self._kinds = kinds
         self._key = (seed, session)
         self._number = 0
+        self._returned: list[Piece] = []
+
+    def give_back(self, pieces: list[Piece]) -> None:
+        """Make `pieces` the next ones."""
+        self._returned = [*pieces, *self._returned]
 
     def __next__(self) -> Piece:
+        if self._returned:
+            return self._returned.pop(0)
         while self._kinds:
             total = sum(share for share, _ in self._kinds)
             draw = _hash(*self._key, self._number) % total

@@ -65,7 +65,6 @@ class MessagesComposer:
         filler: Filler,
         agent: Agent,
         *,
-        name: str,
         seed: int,
         tokens: int,
         rendering: Rendering | None = None,
@@ -73,7 +72,6 @@ class MessagesComposer:
         self._filler = filler
         self._tokenizer = filler.tokenizer
         self._agent = agent
-        self._name = name
         self._seed = seed
         self._tokens = tokens
         self._rendering = rendering
@@ -82,13 +80,13 @@ class MessagesComposer:
         """Context `index` with `files` in this order; None when they are too few."""
         digest = session_digest(self._seed, index)
 
-        def once(files: Iterator[Piece], tokens: int) -> Composed | None:
-            return self._compose(digest, shared, files, tokens)
+        def once(files: Iterator[Piece], tokens: int, skip: int) -> Composed | None:
+            return self._compose(digest, shared, files, tokens, skip)
 
         return exactly(self._tokens, files, once, self._rendering)
 
     def _compose(
-        self, digest: str, shared: Shared | None, files: Iterator[Piece], tokens: int
+        self, digest: str, shared: Shared | None, files: Iterator[Piece], tokens: int, skip: int
     ) -> Composed | None:
         piece = next(files, None)
         if piece is None:
@@ -106,7 +104,7 @@ class MessagesComposer:
             used.append(piece.source)
             content += self._count(exchange)
             piece = next(files, None)
-        if not self._cut_last(conversation, used, content, tokens):
+        if not self._cut_last(conversation, used, content, tokens, skip):
             raise InputError(
                 f"{tokens:,} tokens are too few for system prompt, tools, tree and task in message form; ask for more tokens"
             )
@@ -117,7 +115,7 @@ class MessagesComposer:
 
     def _start(self, digest: str, shared: Shared | None, path: str) -> Conversation:
         if shared is None:
-            system = f"{digest} is the id of this session in {self._name}.\n{self._agent.system}".rstrip()
+            system = f"{digest} is the id of this session.\n{self._agent.system}".rstrip()
         else:
             system = shared.text
         tools = self._tools(shared.group if shared else digest)
@@ -140,7 +138,9 @@ class MessagesComposer:
     def _overhead(self, conversation: Conversation) -> int:
         return self._rendering.overhead(conversation) if self._rendering else 0
 
-    def _cut_last(self, conversation: Conversation, used: list[str], content: int, tokens: int) -> bool:
+    def _cut_last(
+        self, conversation: Conversation, used: list[str], content: int, tokens: int, skip: int
+    ) -> bool:
         """Shorten the last result so that the whole has `tokens` tokens; False when the files do not reach that far.
 
         `content`: tokens of all parts. A last exchange of which nothing would be left goes, and the beginning of its
@@ -151,7 +151,7 @@ class MessagesComposer:
             result = messages[-1]
             own = self._tokenizer.count(result["content"])
             room = own + tokens - content - self._overhead(conversation)
-            end = cut(self._tokenizer, result["content"], room) if room > 0 else None
+            end = cut(self._tokenizer, result["content"], room, skip=skip) if room > 0 else None
             if end is not None:
                 result["content"] = end
                 return True

@@ -109,7 +109,7 @@ class Size(_Table):
 
 
 class Recipe(_Table):
-    name: Annotated[str, _said("stands in each context's first line; default is the file's name")]
+    name: Annotated[str, _said("default is the file's name")]
     description: Annotated[str, _said("for readers")] = ""
     source: Origin = msgspec.field(default_factory=Origin)
     files: Files = msgspec.field(default_factory=Files)
@@ -134,11 +134,11 @@ def resolve(argument: str, rev: str | None = None, *, repo: str | None = None) -
     if argument == "stdlib":
         recipe = Recipe(name="stdlib")
     elif is_url(argument):
-        recipe = Recipe(name=_name(argument), source=Origin(url=argument))
+        recipe = Recipe(name=_name_of(argument), source=Origin(url=argument))
     elif argument.endswith(".toml"):
         recipe = load(_shipped(argument) or Path(argument))
     elif Path(argument).expanduser().is_dir():
-        recipe = Recipe(name=_name(argument), source=Origin(url=argument))
+        recipe = Recipe(name=_name_of(argument), source=Origin(url=argument))
     elif shipped := _shipped(argument + ".toml"):
         recipe = load(shipped)
     elif Path(argument).exists():
@@ -176,7 +176,7 @@ def load(path: Path) -> Recipe:
     return recipe
 
 
-def _name(argument: str) -> str:
+def _name_of(argument: str) -> str:
     last = argument.rstrip("/").replace(":", "/").rpartition("/")[2].removesuffix(".git")
     return last or "corpus"
 

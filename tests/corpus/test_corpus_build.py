@@ -1,13 +1,16 @@
 import hashlib
 from itertools import combinations
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loadgen import tokens
 from loadgen.corpus.build import build, build_and_account
 from loadgen.corpus.context import load_set
 from loadgen.corpus.prefix import BLOCK, common
-from loadgen.corpus.recipe import resolve
+from loadgen.corpus.recipe import Prompt, resolve
 from loadgen.errors import InputError
 
 
@@ -66,11 +69,11 @@ def test_same_bytes_with_any_number_of_processes(tmp_path, repository, tokenizer
 
 def test_folder_and_repository_give_the_same_text(tmp_path, repository, folder, tokenizer):
     recipe = resolve(str(repository), "v1")
-    recipe.name = "x"
     build(recipe, n=3, tokens=2000, out=tmp_path / "git", tokenizer=tokenizer)
     recipe = resolve(str(folder))
-    recipe.name = "x"
     build(recipe, n=3, tokens=2000, out=tmp_path / "folder", tokenizer=tokenizer)
+    build(resolve(f"file://{repository}", "v1"), n=3, tokens=2000, out=tmp_path / "url", tokenizer=tokenizer)
+    assert texts(tmp_path / "git") == texts(tmp_path / "url")
     assert texts(tmp_path / "git") == texts(tmp_path / "folder")
 
 
@@ -121,3 +124,49 @@ def test_earlier_contexts_are_replaced(tmp_path, repository, tokenizer):
 def test_sizes_that_make_no_sense(tmp_path, repository, tokenizer, n, wanted):
     with pytest.raises(InputError, match="at least"):
         build(resolve(str(repository)), n=n, tokens=wanted, out=tmp_path / "out", tokenizer=tokenizer)
+
+
+names = st.from_regex(r"[a-z]{1,6}(/[a-z]{1,6}){0,2}\.(py|c|md|txt)", fullmatch=True)
+contents = st.one_of(
+    st.text(st.characters(codec="utf-8"), max_size=400).map(str.encode),
+    st.binary(max_size=200),
+    st.integers(1, 300).map(lambda n: b"".join(b"line %d of %d\r\n" % (k, n) for k in range(n))),
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    files=st.dictionaries(names, contents, min_size=1, max_size=12),
+    prompt=st.fixed_dictionaries(
+        {
+            "layout": st.sampled_from(["auto", "distinct", "rotated", "shared-prefix", "tenants"]),
+            "seed": st.integers(0, 3),
+            "shared_tokens": st.just(70),
+            "tenants": st.just(2),
+            "tools": st.just(False),
+            "system": st.just("Work."),
+        }
+    ),
+    n=st.integers(1, 4),
+    wanted=st.integers(140, 400),
+)
+def test_rebuilt_byte_for_byte_whatever_the_files(tmp_path_factory, tokenizer, files, prompt, n, wanted):
+    """The order in which files were written, the number of threads and the learnt estimate decide nothing."""
+    outcomes = []
+    for order, processes in ((sorted(files), 1), (sorted(files, reverse=True), 3)):
+        root = tmp_path_factory.mktemp("any")
+        for name in order:
+            path = root / "code" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(files[name])
+        recipe = msgspec.structs.replace(resolve(str(root / "code")), prompt=msgspec.convert(prompt, Prompt))
+        try:
+            build(recipe, n=n, tokens=wanted, out=root / "out", tokenizer=tokenizer, processes=processes)
+            outcomes.append(
+                {name: hash_ for name, hash_ in digest(root / "out").items() if name.endswith(".txt")}
+            )
+            assert [tokenizer.count(text) for text in texts(root / "out")] == [wanted] * n
+        except InputError as error:
+            outcomes.append(str(error).replace(str(root), ""))
+            assert not (root / "out").exists()
+    assert outcomes[0] == outcomes[1]

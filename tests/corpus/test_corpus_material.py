@@ -104,6 +104,16 @@ def test_folder_without_history_has_the_other_kinds(folder, tokenizer):
     assert tokenizer.count(Material(recipe_for(folder, diff=5, read=1), tokenizer).text(0, 1, 800)) == 800
 
 
+def test_sessions_do_not_disturb_each_other(tested, tokenizer):
+    one, two = (Material(resolve(str(tested)), tokenizer) for _ in range(2))
+    alone = [one.text(0, turn, 40 * turn) for turn in range(1, 9)]
+    among = []
+    for turn in range(1, 9):
+        two.text(turn, 1, 700)
+        among.append(two.text(0, turn, 40 * turn))
+    assert among == alone
+
+
 def test_nothing_of_the_context_again(tmp_path, repository, tokenizer):
     build(resolve(str(repository)), n=3, tokens=4000, out=tmp_path / "out", tokenizer=tokenizer)
     material = Material(tmp_path / "out", tokenizer)
@@ -131,3 +141,10 @@ def test_not_a_folder_of_contexts(tmp_path, tokenizer, repository):
     (tmp_path / "out" / "source.json").unlink()
     with pytest.raises(InputError, match="does not say what it was built from"):
         Material(tmp_path / "out", tokenizer)
+
+
+def test_relative_paths_are_found_from_elsewhere(tmp_path, repository, tokenizer, monkeypatch):
+    monkeypatch.chdir(repository)
+    build(resolve("."), n=1, tokens=500, out=tmp_path / "out", tokenizer=tokenizer)
+    monkeypatch.chdir(tmp_path)
+    assert tokenizer.count(Material(tmp_path / "out", tokenizer).text(0, 1, 300)) == 300

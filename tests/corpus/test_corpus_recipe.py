@@ -53,7 +53,7 @@ def test_hash_follows_what_decides_the_text():
     base = recipe_hash(Recipe(name="x"))
     assert digest() == base  # the source is recorded beside it
     assert len({base, digest(seed=1), digest(system="s"), digest(form="messages"), digest(tools=False)}) == 5
-    assert recipe_hash(Recipe(name="y")) != base
+    assert recipe_hash(Recipe(name="y")) == base
     assert recipe_hash(Recipe(name="x", files=Files(lock_files=True))) != base
 
 
