@@ -29,7 +29,8 @@ from loadgen.trace.writer import TraceWriter
 BLOB_CHARACTERS = 2048
 """A longer text stands in the trace once, as a blob: a rewritten history costs references, not bodies."""
 
-_REMEMBER_RESPONSES = 4096
+_REMEMBER_RESPONSES = 1024
+_TAGGED_PATHS = {"/count_tokens": "count_tokens", "/responses/compact": "compaction"}
 _ENDED_AS = {"client_abort": "aborted", "upstream_abort": "truncated", "cut": "aborted"}
 
 
@@ -81,8 +82,7 @@ class Scribe:
             self.figures.unread += 1
         if exchange.ending == "upstream_unreachable" or (exchange.status or 0) >= 400:
             self.figures.failed += 1
-        if call.path.endswith("/count_tokens"):
-            line.tags.append("count_tokens")
+        line.tags += [tag for ending, tag in _TAGGED_PATHS.items() if call.path.endswith(ending)]
         identity = identify(exchange.request_headers, call.body)
         line.rule = identity.rule
         if identity.conversation:
@@ -92,9 +92,12 @@ class Scribe:
         try:
             if call.prompt is not None and _worked_on(exchange):
                 self._turn(exchange, call.prompt, call.reply or Reply(), identity, line)
-            self._write_line(line)
-        except (InputError, OSError) as error:
+        except InputError as error:
             self._stop(str(error))
+        except Exception as error:  # noqa: BLE001 - no request may end the recording, or cut off the agents behind it
+            self.figures.unread += 1
+            line.problems.append(f"internal error, not recorded: {type(error).__name__}")
+        self._write_line(line)
         self.figures.tags.update(line.tags)
 
     def end(self) -> None:
@@ -143,7 +146,7 @@ class Scribe:
             answered=exchange.ending == "complete" and reply.finished,
         )
         place = self._grouper.place(asked)
-        if reply.response_id:
+        if reply.response_id and line.api == "responses":
             self._remember(reply.response_id, [*entries, *([answer] if answer else [])])
         self._describe(line, place, asked, reply)
         turn = Turn(
@@ -332,7 +335,10 @@ class Scribe:
 
     def _write_line(self, line: Line) -> None:
         if self.stopped is None:
-            self._journal.write(line)
+            try:
+                self._journal.write(line)
+            except OSError as error:
+                self._stop(f"{error.strerror or error}")
 
     def _full(self) -> bool:
         limit = self._limits.max_bytes

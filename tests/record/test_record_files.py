@@ -7,7 +7,7 @@ from array import array
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadgen.errors import InputError
@@ -138,6 +138,38 @@ def an_exchange(body: bytes, answer: bytes = b"{}", **fields: object) -> Exchang
     return Exchange(**(values | fields))  # type: ignore[arg-type]
 
 
+KEYS = [
+    "model",
+    "messages",
+    "input",
+    "role",
+    "content",
+    "text",
+    "type",
+    "tools",
+    "name",
+    "function",
+    "arguments",
+    "tool_calls",
+    "id",
+    "index",
+    "choices",
+    "delta",
+    "usage",
+    "message",
+    "prompt_tokens",
+    "response",
+    "output",
+    "summary",
+    "system",
+    "max_tokens",
+    "metadata",
+    "user_id",
+    "content_block",
+    "input_schema",
+    "reasoning",
+    "error",
+]
 ASK = json.dumps({"model": "m", "messages": [{"role": "user", "content": "q"}]}).encode()
 
 
@@ -159,6 +191,32 @@ def test_reading_says_what_it_could_not_read(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(reading, "LONGEST_BODY", 10)
     assert "not recorded" in reading.read(an_exchange(ASK)).problems[0]
     assert reading.read(an_exchange(b"", method="GET", target="/v1/models")).problems == []
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    path=st.sampled_from(["/v1/chat/completions", "/v1/messages", "/v1/responses"]),
+    body=st.dictionaries(st.sampled_from(KEYS), JSON),
+    answers=st.lists(st.dictionaries(st.sampled_from(KEYS), JSON), max_size=3),
+    stream=st.booleans(),
+)
+def test_no_body_makes_reading_fail(path: str, body: object, answers: list[object], stream: bool) -> None:
+    headers = [("Content-Type", "text/event-stream" if stream else "application/json")]
+    data = b"".join(b"data: " + json.dumps(answer).encode() + b"\n\n" for answer in answers)
+    if not stream:
+        data = json.dumps(answers[0] if answers else None).encode()
+    reading.read(
+        an_exchange(
+            json.dumps(body).encode(), data, target=path, response_headers=headers, marks=[(1, len(data))]
+        )
+    )
 
 
 def test_perfect_cache_counts_whole_messages_it_saw_before() -> None:

@@ -119,6 +119,17 @@ def test_upstream_breaks_in_mid_stream(recorder: Start) -> None:
     assert record.journal()[0]["ending"] == "upstream_abort"
 
 
+def test_tls_that_fails_is_a_broken_connection(recorder: Start) -> None:
+    with Upstream(lambda seen: Say("x")) as up:  # speaks no TLS
+        record = recorder(up.url.replace("http:", "https:"))
+        with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
+            exchange(record.url)
+        record.stop()
+    (line,) = record.journal()
+    assert line["ending"] == "upstream_unreachable"
+    assert "ssl" in line["problems"][0].lower()
+
+
 def test_silence_before_the_answer_and_a_client_that_leaves(recorder: Start) -> None:
     with RawServer(lambda connection, _request: time.sleep(0.3)) as up:
         record = recorder(up.url)
@@ -139,7 +150,9 @@ def test_client_leaves_in_mid_upload(recorder: Start) -> None:
     with Upstream(lambda seen: Say("never")) as up:
         record = recorder(up.url)
         talk(record.url, post("/v1/chat/completions", ASK)[:-10], read=False)
-        time.sleep(0.3)
+        deadline = time.monotonic() + 20
+        while not record.journal() and time.monotonic() < deadline:
+            time.sleep(0.02)
         assert exchange(record.url)[0] == 200
         record.stop()
     endings = [line["ending"] for line in record.journal()]
