@@ -1,6 +1,6 @@
 """Every command in a fenced block of the documentation is run as it stands, against the simulated endpoint.
 
-A page's blocks run one after the other in one folder, so that a later one can use what an earlier one left. The page's
+A page's blocks run one after the other in one checkout, so that a later one can use what an earlier one left. The page's
 `http://127.0.0.1:8000` is the endpoint. Blocks with `<!-- run: nightly -->` are left to the nightly run; those with
 `<!-- run: skip … -->` need something that no test has, and say what.
 """
@@ -21,13 +21,23 @@ from pages import DOCS, Block, blocks, pages
 SHELL = [page for page in pages() if any(block.language == "sh" for block in blocks(page))]
 
 
+def checkout(folder: Path) -> None:
+    """Where a reader stands: in a checkout, as it is committed. `-P` keeps Python from importing it."""
+    if (DOCS.parent / ".git").exists() and shutil.which("git"):
+        subprocess.run(["git", "clone", "-q", str(DOCS.parent), str(folder)], check=True)
+    else:
+        pytest.skip("needs a git checkout")
+
+
 def run_page(page: Path, folder: Path, cache: Path, endpoint: str, *, nightly: bool) -> int:
     """Run a page's blocks; returns how many ran."""
     tools = folder / "bin"
     tools.mkdir()
+    folder = folder / "checkout"
+    checkout(folder)
     for name in ("loadgen", "locust"):  # the ones under test, whatever else is installed
         tool = tools / name
-        tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {name} "$@"\n')
+        tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m {name} "$@"\n')
         tool.chmod(0o755)
     environment = {
         k: v for k, v in os.environ.items() if not k.startswith(("LOADGEN_", "LOCUST_", "OPENAI_", "GITHUB_"))
