@@ -125,7 +125,7 @@ class Engine:
         self._waiting: deque[Request] = deque()
         self._loading: dict[Request, int] = {}  # asynchronous loads and how many of their parts are under way
         self._links = {tier: Link(tier) for tier in self.connector.tiers}
-        self._blocked = False  # nobody runs, and what waits has to wait for a load to end
+        self._full = False  # the first that waits found no blocks, and none were given back since
         self._recompute = chosen.on_load_failure == "recompute"
         self._prefilling: list[Request] = []
         self._running: dict[Request, None] = {}  # in order of admission: the last one is preempted first
@@ -157,7 +157,7 @@ class Engine:
 
     def next_start_s(self) -> float | None:
         """When the next step starts; none while there is nothing to do."""
-        if self._running or (self._waiting and not self._blocked):
+        if self._running or (self._waiting and not self._full):
             return self.now_s
         event = self._next_event_s()
         return None if event == math.inf else max(self.now_s, event)
@@ -213,7 +213,6 @@ class Engine:
             self._decode(steps, decoders, step)
         step.end_s = self.now_s
         self._finish(step)
-        self._blocked = not self._running and not step.finished
         return step
 
     # -- parts of a step, in order
@@ -240,7 +239,7 @@ class Engine:
             del self._loading[request]
             request.load_s = self.now_s - request.load_s
             request.state = "loaded"
-            self._blocked = False
+            self._full = False
             self._waiting.appendleft(request)
 
     def _grow(self) -> None:
@@ -282,7 +281,7 @@ class Engine:
         """Admit waiting requests in order while seats, budget and blocks last; seconds of synchronous loading."""
         spent = 0.0
         waiting = self._waiting
-        if not waiting:
+        if not waiting or self._full:
             return spent
         budget = (
             self._budget
@@ -294,6 +293,7 @@ class Engine:
             if request.state != "loaded":
                 found = self._take_blocks(request)
                 if found is None:
+                    self._full = True
                     break
                 waiting.popleft()
                 loads = self.connector.load(found, request.external_space, request.stream, request.computed)
@@ -504,7 +504,7 @@ class Engine:
             self._prefilling.remove(request)
         self._running.pop(request, None)
         self._loading.pop(request, None)
-        self._blocked = False
+        self._full = False
         request.emitted = emitted
         request.coming = 0
         self.store.unreserve(request.blocks - sum(end - first for _, first, end in request.held))

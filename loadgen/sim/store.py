@@ -67,6 +67,7 @@ class PrefixStore:
         self.idle = 0  # of these, held by nobody: in the queue
         self.evicted = 0
         self._tail_first = evict == "tail"
+        self._unbounded = capacity is None  # then the order of eviction is nobody's business
         self._on_empty = on_empty
         self._lines: dict[tuple[Hashable, Stream], Line] = {}
         self._first: Extent | None = None  # evicted next
@@ -161,6 +162,8 @@ class PrefixStore:
 
         What does not fit even after evicting everybody else is left out, the tail first.
         """
+        if self._unbounded:
+            return self._add(space, stream, blocks)
         resident: Held = []
         missing: Held = []
         for part, low, high in stream.segments(blocks, self.block):
@@ -188,9 +191,28 @@ class PrefixStore:
             self._drop_if_empty(line)
         return made
 
+    def _add(self, space: Hashable, stream: Stream, blocks: int) -> int:
+        """`insert` where nothing is ever evicted."""
+        made = 0
+        for part, first, end in stream.segments(blocks, self.block):
+            line = self._line(space, part)
+            for start, stop in _gaps(line, first, end):
+                made += stop - start
+                grown = line.extents[-1] if line.extents else None
+                if grown is not None and grown.end == start:
+                    grown.end = stop
+                else:
+                    extent = Extent(line, start, stop, 0)
+                    _insert(line, extent)
+                    self._append(extent)
+        self.used += made
+        self.idle += made
+        return made
+
     def touch(self, space: Hashable, stream: Stream, blocks: int, start: int = 0) -> None:
         """Make blocks [start, blocks), all resident, the most recently used."""
-        self.release(self.hold(space, stream, blocks, start))
+        if not self._unbounded:
+            self.release(self.hold(space, stream, blocks, start))
 
     def release(self, held: Held) -> None:
         """Give held blocks back; those that nobody holds any more join the queue in the order of eviction."""
