@@ -117,16 +117,14 @@ class Filler:
             total += len(last)
         last = last or encode(taken[-1].text)
         unused = [waiting] if waiting else []
-        while (
-            total - len(last) >= tokens
-        ):  # the estimate was too high: give back all but the one that is over
+        while total - len(last) >= tokens:  # the estimate was too high: only the last one may be over
             total -= len(last)
             unused.insert(0, taken.pop())
             last = encode(taken[-1].text)
         parts = [piece.text for piece in taken[:-1]]
         before = total - len(last)
         end_text = self._end(parts, taken[-1].text, last, tokens - before, end, skip)
-        for left, right in pairwise([*parts[max(0, block - 1) :], end_text]):
+        for left, right in pairwise([*parts[max(0, min(block, len(parts)) - 1) :], end_text]):
             self._check_seam(left, right)
         text = "".join(parts) + end_text
         if min(whole, before) < self.front:  # the first ids are not all from that one call, or reach the cut
@@ -147,9 +145,10 @@ class Filler:
         Takes pieces off `parts` where no cut of `text` gives that.
         """
         wanted = tokens
-        while (
-            found := cut(self.tokenizer, text, tokens, end, ids=ids, adds_up=self.adds_up, skip=skip)
-        ) is None:
+        while True:
+            found = cut(self.tokenizer, text, tokens, end, ids=ids, adds_up=self.adds_up, skip=skip)
+            if found is not None:
+                return found
             if not parts:
                 raise InputError(
                     f"no text of exactly {wanted} tokens can be cut for {self.tokenizer.name}; ask for another number of tokens"
@@ -158,7 +157,6 @@ class Filler:
             tokens += self.tokenizer.count(before)
             text = before + text
             ids = self.tokenizer.encode(text)
-        return found
 
     def _fill_whole(self, pieces: Iterator[Piece], tokens: int, end: str, skip: int) -> Filled | None:
         """`fill` for a tokenizer whose counts do not add up: the whole text is counted, pieces only say when to."""
@@ -197,12 +195,8 @@ def cut(
     ids = tokenizer.encode(text) if ids is None else ids
     for drop in range(min(_MAX_TRIM, tokens)):
         start = tokenizer.decode(ids[: tokens - drop]).rstrip("\ufffd")
-        if not text.startswith(
-            start
-        ):  # not every tokenizer gives its text back: look for the place by counting
-            start = text[
-                : bisect_left(range(len(text)), tokens - drop, key=lambda n: tokenizer.count(text[:n]))
-            ]
+        if not text.startswith(start):  # not every tokenizer gives its text back
+            start = text[: _place(tokenizer, text, tokens - drop)]
         known, place = _known(tokenizer, start, ids[: tokens - drop]) if adds_up else (0, 0)
         start = start.rstrip()
         if len(start) < place:
@@ -213,6 +207,11 @@ def cut(
                     return candidate + end
                 skip -= 1
     return None
+
+
+def _place(tokenizer: Tokenizer, text: str, tokens: int) -> int:
+    """How many characters of `text` have `tokens` tokens, by counting."""
+    return bisect_left(range(len(text)), tokens, key=lambda length: tokenizer.count(text[:length]))
 
 
 def _known(tokenizer: Tokenizer, start: str, ids: list[int]) -> tuple[int, int]:
