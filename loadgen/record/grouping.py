@@ -18,28 +18,15 @@ Exchanges come in the order in which they ended, so an answer is always known be
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
-import orjson
 
+from loadgen.record.hints import gives_task, spawned_tasks, tells_summary
 from loadgen.record.identity import Identity
 from loadgen.record.store import Entry
 from loadgen.trace.model import Message
 
-HUMAN_SECONDS = 1.0
-"""Nobody types faster: a user message that came sooner was written by the agent (a tool's output as text)."""
-
-_SUMMARY = re.compile(
-    r"summar|continued from a previous|conversation so far|context (?:was )?(?:compact|checkpoint|condens)|handoff",
-    re.IGNORECASE,
-)
-_SUMMARY_WITHIN = 600  # characters from the start of a text
-_SPAWN_ARGUMENTS = ("prompt", "message", "task", "instructions", "input")
-_SHORTEST_SPAWN = 8
-_CONTAINED_SPAWN = 20  # a shorter text must be the whole message
 _KEPT_SPAWNS = 256
 
 Relation = Literal[
@@ -133,7 +120,7 @@ class Grouper:
             or self._subagent(asked, fresh, known)
             or self._compaction(asked, same)
             or self._rewritten(asked, same, fresh)
-            or self._prefix_changed(asked, known)
+            or self._prefix_changed(asked, known, fresh)
             or Place(chain=self._new(asked, "utility" if asked.utility else "main"), relation="new", index=0)
         )
 
@@ -153,7 +140,10 @@ class Grouper:
         chain.answered = asked.answered
         chain.start_ns, chain.end_ns = asked.start_ns, asked.end_ns
         chain.children = []
-        self._spawns += _spawns(chain, answer.message if answer is not None else {})
+        for task in spawned_tasks(answer.message) if answer is not None else ():
+            self._spawns.append(
+                Spawn(text=task.text, chain=chain, turn=place.index, call_id=task.call_id, wait=task.wait)
+            )
         del self._spawns[:-_KEPT_SPAWNS]
 
     # the rules
@@ -195,7 +185,7 @@ class Grouper:
             appended = asked.messages[shared:]
             if shared == len(best.prompt):
                 relation = "edited_answer"
-            elif len(asked.keys) < len(best.head) and _tells_summary(appended):
+            elif len(asked.keys) < len(best.head) and tells_summary(appended):
                 relation = "compaction"
             else:
                 relation = "rewind"
@@ -210,22 +200,17 @@ class Grouper:
         if known or identity.agent is None or identity.conversation is None:
             return None
         above = self._by_agent.get((identity.conversation, identity.parent or None), [])
-        finished = [chain for chain in above if chain.end_ns <= asked.start_ns and chain.agent != "utility"]
-        if not finished:
+        parent = self._last_idle(asked, above)
+        if parent is None:
             return None
-        parent = max(finished, key=lambda chain: chain.end_ns)
         return self._linked(self._new(asked, "sub"), "subagent", parent, parent.index, asked)
 
     def _spawned(self, asked: Asked) -> Spawn | None:
-        texts = [_text(message) for message in asked.messages if message["role"] == "user"]
         conversation = asked.identity.conversation
         for spawn in reversed(self._spawns):
-            if spawn.chain.identity.conversation != conversation:
-                continue
-            for text in texts:
-                if text.strip() == spawn.text or (len(spawn.text) >= _CONTAINED_SPAWN and spawn.text in text):
-                    self._spawns.remove(spawn)
-                    return spawn
+            if spawn.chain.identity.conversation == conversation and gives_task(asked.messages, spawn.text):
+                self._spawns.remove(spawn)
+                return spawn
         return None
 
     def _compaction(self, asked: Asked, chains: list[Chain]) -> Place | None:
@@ -242,29 +227,38 @@ class Grouper:
                 and len(asked.keys) > chain.opened
                 and not chain.given
             )
-            if begins_alike or _tells_summary(asked.messages):
+            if begins_alike or tells_summary(asked.messages):
                 return self._moved(chain, "compaction", _common(chain.head, asked.keys), asked)
         return None
 
     def _rewritten(self, asked: Asked, chains: list[Chain], fresh: bool) -> Place | None:
         """A client that names its conversation sent a history that shares no answer with what we saw."""
-        idle = [c for c in chains if c.agent != "utility" and c.end_ns <= asked.start_ns]
-        if fresh or not idle or asked.identity.conversation is None or asked.utility:
+        if fresh or asked.identity.conversation is None or asked.utility:
             return None
-        chain = max(idle, key=lambda chain: chain.end_ns)
+        chain = self._last_idle(asked, chains)
+        if chain is None:
+            return None
         return self._moved(chain, "rewind", _common(chain.head, asked.keys), asked)
 
-    def _prefix_changed(self, asked: Asked, known: list[Chain]) -> Place | None:
+    def _prefix_changed(self, asked: Asked, known: list[Chain], fresh: bool) -> Place | None:
         best: Chain | None = None
         shared = 0
         for chain in reversed(known):
             common = _common(chain.head, asked.keys)
             if common > shared and _continues(chain, common, asked):
                 best, shared = chain, common
+        if best is None and asked.identity.conversation is not None and not asked.utility:
+            best = self._last_idle(asked, known) if not fresh or tells_summary(asked.messages) else None
         if best is None:
             return None
         chain = self._new(asked, "utility" if asked.utility else best.agent)
         return self._linked(chain, "prefix_changed", best, best.index, asked)
+
+    @staticmethod
+    def _last_idle(asked: Asked, chains: list[Chain]) -> Chain | None:
+        """The chain that ended last before this request, utility calls aside."""
+        idle = [c for c in chains if c.agent != "utility" and c.end_ns <= asked.start_ns]
+        return max(idle, key=lambda chain: chain.end_ns, default=None)
 
     # what they make
 
@@ -310,18 +304,6 @@ class Grouper:
         )
 
 
-def gap_kind(messages: list[Message], seconds: float) -> Literal["tool", "human"]:
-    """Who was waited for before a prompt: a tool when its result follows the last answer, or when nobody types so fast."""
-    if seconds < HUMAN_SECONDS:
-        return "tool"
-    for message in reversed(messages):
-        if message["role"] == "tool":
-            return "tool"
-        if message["role"] == "assistant":
-            break
-    return "human"
-
-
 def _common(a: list[bytes], b: list[bytes]) -> int:
     """Length of the common beginning: equality of slices is quick, so bisect."""
     low, high = 0, min(len(a), len(b))
@@ -349,45 +331,3 @@ def _continues(chain: Chain, common: int, asked: Asked) -> bool:
 def _first_user(asked: Asked) -> bytes | None:
     roles = zip(asked.messages, asked.keys, strict=True)
     return next((key for message, key in roles if message["role"] == "user"), None)
-
-
-def _text(message: Message) -> str:
-    content = message.get("content")
-    if isinstance(content, list):
-        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    return content if isinstance(content, str) else ""
-
-
-def _tells_summary(messages: Iterable[Message]) -> bool:
-    for message in messages:
-        if message["role"] != "user":
-            continue
-        content = message.get("content")
-        texts = (
-            [str(part.get("text", "")) for part in content if isinstance(part, dict)]
-            if isinstance(content, list)
-            else [_text(message)]
-        )
-        if any(_SUMMARY.search(text[:_SUMMARY_WITHIN]) for text in texts):
-            return True
-    return False
-
-
-def _spawns(chain: Chain, answer: Message) -> Iterable[Spawn]:
-    for call in answer.get("tool_calls", ()):
-        try:
-            arguments = orjson.loads(call["function"]["arguments"])
-        except orjson.JSONDecodeError:
-            continue
-        if not isinstance(arguments, dict):
-            continue
-        for name in _SPAWN_ARGUMENTS:
-            text = arguments.get(name)
-            if isinstance(text, str) and len(text.strip()) >= _SHORTEST_SPAWN:
-                yield Spawn(
-                    text=text.strip(),
-                    chain=chain,
-                    turn=chain.index,
-                    call_id=call["id"],
-                    wait=not arguments.get("run_in_background") and "spawn" not in call["function"]["name"],
-                )

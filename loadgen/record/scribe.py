@@ -14,8 +14,9 @@ from loadgen.record.apis.base import Prompt, Reply
 from loadgen.record.blocks import BlockIndex
 from loadgen.record.exchange import Exchange, Ready
 from loadgen.record.figures import Figures, PerfectCache, SessionFigures
-from loadgen.record.grouping import Asked, Grouper, Place, gap_kind
+from loadgen.record.grouping import Asked, Grouper, Place
 from loadgen.record.headers import first
+from loadgen.record.hints import gap_kind
 from loadgen.record.identity import Identity, identify, retry_count, utility
 from loadgen.record.journal import Journal, Line
 from loadgen.record.nonce import normalise

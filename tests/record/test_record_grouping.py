@@ -6,7 +6,8 @@ import json
 from array import array
 from typing import Any
 
-from loadgen.record.grouping import Asked, Grouper, Place, gap_kind
+from loadgen.record.grouping import Asked, Grouper, Place
+from loadgen.record.hints import gap_kind
 from loadgen.record.identity import Identity
 from loadgen.record.store import Entry, gist_of
 from loadgen.trace.prefix import message_digest
@@ -255,6 +256,20 @@ def test_changed_tools_begin_a_linked_session() -> None:
     assert where(story.ask([user("a"), a, user("b"), said("y"), user("c")], said("z"), prefix=b"more tools"))[
         :3
     ] == ("s2", "next", 1)
+
+
+def test_a_resumed_conversation_whose_system_prompt_and_history_changed_is_linked() -> None:
+    story = Story()
+    name = Identity(rule="claude-code", conversation="1")
+    story.ask([user("a")], said("x"), identity=name)
+    summary = user("This session is being continued from a previous conversation")
+    place = story.ask([summary, user("b")], said("y"), identity=name, prefix=b"new git status")
+    assert (place.chain.id, place.relation, place.parent and place.parent.id) == (
+        "s2",
+        "prefix_changed",
+        "s1",
+    )
+    assert story.ask([user("fresh")], said("z"), identity=name, prefix=b"third").relation == "new"
 
 
 def test_fork_while_the_parent_still_runs() -> None:
