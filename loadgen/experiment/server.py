@@ -52,6 +52,10 @@ class Server:
             if self.answers(key):
                 return
             self.stop()
+        if self.answers(key):
+            raise ServerError(
+                f"arm {self._arm.name}: {self.url} answers before the arm was started: another server is there, and would be measured instead"
+            )
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(

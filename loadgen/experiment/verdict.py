@@ -12,7 +12,7 @@ from loadgen.experiment.drift import order_effect
 from loadgen.experiment.order import Step
 from loadgen.experiment.spec import Experiment
 from loadgen.experiment.state import Result, State
-from loadgen.measure.probes.fingerprint import differences
+from loadgen.measure.probes.fingerprint import Difference, differences
 from loadgen.report.compare import Comparison, compare, describe_ratio
 from loadgen.report.sides import Side, read_sides
 from loadgen.report.statistics import Noise, decidable, difference, is_larger, noise_floor
@@ -108,22 +108,22 @@ def unlike(experiment: Experiment, state: State, results: Sequence[Result]) -> l
     for result in results:
         arm = arms[result.index]
         known = first.setdefault(arm, result)
-        found += [
-            f"{arm} changed between {known.folder} and {result.folder}: {d.field} {d.left} became {d.right} ({d.meaning})"
-            for d in differences(known.server, result.server)
-            if "unknown" not in (d.left, d.right)
-        ]
-    base = first.get(experiment.spec.arms[0].name)
+        changed = [d for d in differences(known.server, result.server) if "unknown" not in (d.left, d.right)]
+        if changed:
+            found.append(f"{arm} changed between {known.folder} and {result.folder}: {_listed(changed)}.")
+    base = experiment.spec.arms[0].name
     for arm, result in first.items():
-        if base is not None and result is not base:
-            found += [
-                f"{experiment.spec.arms[0].name} and {arm} differ in {d.field}, {d.left} against {d.right} ({d.meaning})"
-                for d in differences(base.server, result.server, experiment.spec.differ)
-            ]
-    return [
-        reason(Code.ARMS_DIFFER, f"{text}; name it in `differ` if it is meant.")
-        for text in dict.fromkeys(found)
-    ]
+        if base in first and arm != base:
+            differ = differences(first[base].server, result.server, experiment.spec.differ)
+            if differ:
+                found.append(
+                    f"{base} and {arm} differ in {_listed(differ)}; what is meant belongs into `differ`."
+                )
+    return [reason(Code.ARMS_DIFFER, text) for text in found]
+
+
+def _listed(found: Sequence[Difference]) -> str:
+    return ", ".join(f"{d.field} ({d.left} against {d.right}: {d.meaning})" for d in found)
 
 
 def _controls(experiment: Experiment, cells: Sequence[Judged]) -> list[Control]:

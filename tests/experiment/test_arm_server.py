@@ -81,6 +81,16 @@ def test_a_server_that_does_not_come_up_says_why(tmp_path: Path, start: str, why
     server.stop()
 
 
+def test_another_server_at_the_same_address_is_not_taken_for_the_arms(tmp_path: Path) -> None:
+    other = Server(arm(LISTEN), tmp_path / "other")
+    other.start(None)
+    mine = Server(arm(f"touch {tmp_path}/started", host=other.url), tmp_path / "log")
+    with pytest.raises(ServerError, match="another server is there"):
+        mine.start(None)
+    other.stop()
+    assert not (tmp_path / "started").exists()
+
+
 def test_a_server_that_died_is_started_again(tmp_path: Path) -> None:
     server = Server(arm(f"echo $$ > {tmp_path}/pid; {LISTEN}"), tmp_path / "log")
     server.start(None)
