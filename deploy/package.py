@@ -75,13 +75,14 @@ def expect(true: object, sentence: str) -> None:
         raise SystemExit(f"package: {sentence}")
 
 
-def checkout(folder: Path) -> Path:
-    """The committed files, with the history that tells the commit."""
-    run("git", "clone", "-q", "--no-hardlinks", ROOT, folder)
+def checkout(commit: str, folder: Path) -> Path:
+    """The files of a commit, with the history that tells its name."""
+    run("git", "clone", "-q", "--no-checkout", ROOT, folder)
+    run("git", "-C", folder, "checkout", "-q", "--detach", commit)
     return folder
 
 
-def build(tree: Path, out: Path, *what: str) -> dict[str, str]:
+def build(tree: Path, out: Path, epoch: str, *what: str) -> dict[str, str]:
     """SHA-256 of each file that was built, by name."""
     epoch = run("git", "-C", ROOT, "log", "-1", "--format=%ct").strip()
     run(
@@ -115,7 +116,7 @@ def contains(name: str, files: Iterable[str], wanted: Iterable[str]) -> None:
     expect(not stray, f"{name} holds {', '.join(stray)}")
 
 
-def try_out(python: str, wheel: Path, folder: Path) -> Path:
+def try_out(python: str, wheel: Path, commit: str, folder: Path) -> Path:
     """Install into an empty environment and run it; returns that environment's Python."""
     run(python, "-m", "venv", folder / "env")
     tools = folder / "env" / "bin"
@@ -130,8 +131,9 @@ def try_out(python: str, wheel: Path, folder: Path) -> Path:
     def here(*command: str, ok: tuple[int, ...] = (0,)) -> str:
         return run(*command, cwd=folder, env=env, ok=ok)
 
-    commit = run("git", "-C", ROOT, "rev-parse", "HEAD")[:12]
-    expect(f"({commit})" in here("loadgen", "--version"), "the installed version does not show its commit")
+    expect(
+        f"({commit[:12]})" in here("loadgen", "--version"), "the installed version does not show its commit"
+    )
     locustfile = here("loadgen", "path", "agent_loop.py").strip()
     expect("site-packages" in locustfile, f"the locustfile is at {locustfile}")
     expect(
@@ -158,13 +160,15 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        first = build(checkout(work / "a"), work / "dist", "--sdist", "--wheel")
-        second = build(checkout(work / "elsewhere" / "b"), work / "again", "--sdist", "--wheel")
+        commit, epoch = run("git", "-C", ROOT, "log", "-1", "--format=%H %ct").split()
+        both = ("--sdist", "--wheel")
+        first = build(checkout(commit, work / "a"), work / "dist", epoch, *both)
+        second = build(checkout(commit, work / "elsewhere" / "b"), work / "again", epoch, *both)
         expect(first == second, f"two builds of one commit differ: {first} and {second}")
         wheel, sdist = next((work / "dist").glob("*.whl")), next((work / "dist").glob("*.tar.gz"))
         with tarfile.open(sdist) as archive:
             archive.extractall(work, filter="data")
-        build(work / sdist.name.removesuffix(".tar.gz"), work / "from-sdist", "--wheel")
+        build(work / sdist.name.removesuffix(".tar.gz"), work / "from-sdist", epoch, "--wheel")
         same = inside(wheel) == inside(work / "from-sdist" / wheel.name)
         expect(same, "the wheel built from the sdist differs from the one built from the checkout")
         contains("the wheel", zipfile.ZipFile(wheel).namelist(), IN_WHEEL)
@@ -174,7 +178,7 @@ def main() -> None:
             print(f"{digest}  {name}")
         environment = Path(sys.executable)
         for number, python in enumerate(args.python or [sys.executable]):
-            environment = try_out(python, wheel, work / f"try{number}")
+            environment = try_out(python, wheel, commit, work / f"try{number}")
             print(f"runs on {run(environment, '--version').strip()}")
         out = args.out or work / "kept"
         out.mkdir(parents=True, exist_ok=True)
