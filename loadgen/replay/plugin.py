@@ -37,7 +37,7 @@ from loadgen.report.write import write_run
 
 log = logging.getLogger("loadgen")
 
-TO_MASTER = ("ask", "started", "turn_done", "session_done", "enter", "leave", "turn", "snapshot", "stop")
+TO_MASTER = ("ask", "started", "turn_done", "session_done", "enter", "leave", "turn", "fetch", "ship", "snapshot", "stop")
 DRAIN_S = 120.0  # a cold 140K turn may take this long to end
 FLUSH_S = 2.0
 FINALS_S = 5.0

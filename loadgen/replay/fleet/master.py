@@ -23,6 +23,7 @@ from loadgen import __version__
 from loadgen.measure.hist import HistogramSet
 from loadgen.measure.run import Clock, Endpoint, Incident, Plan, RunInfo, write_run
 from loadgen.replay.fleet.allocator import Allocator, Grant, Sessions, Sweep
+from loadgen.replay.fleet.remote import Sink, Source
 from loadgen.replay.fleet.scrape import ServerLog
 from loadgen.replay.job import Job, write_job
 from loadgen.replay.player import request_headers
@@ -45,6 +46,7 @@ class Master:
         self.finals: set[str] = set()
         self.lost: set[str] = set()
         self._servers: list[ServerLog] = []
+        self._source: Source | None = None
         self._news = Event()
         self._told = False
 
@@ -61,6 +63,7 @@ class Master:
         path = write_job(run_dir, job)
         self.info, self.run_dir = info, run_dir
         self.latest, self.finals, self.lost, self._told = {}, set(), set(), False
+        self._source = None
         if job.schedule["kind"] == "sweep":
             self.allocator = Sweep(job, done_before or {}, width=int(job.schedule["width"]))
         else:
@@ -145,6 +148,27 @@ class Master:
         assert self.info is not None
         self.info.schedule.setdefault("stopped_by", why)
         self._tell_finished()
+
+    def on_fetch(self, worker: str, data: dict[str, Any]) -> None:
+        """A worker on another machine asks for a piece of a file."""
+        if self._current(data) and self._source is None:
+            assert self.run_dir is not None and self.allocator is not None
+            self._source = Source(self.run_dir, self.allocator.job)
+        piece = self._source.piece(data["name"], data["offset"]) if self._source and self._current(data) else {}
+        self._send(worker, "answer", {"ticket": data["ticket"], **piece})
+
+    def on_ship(self, worker: str, data: dict[str, Any]) -> None:
+        """A worker on another machine sends what it measured."""
+        if not self._current(data) or self.run_dir is None:
+            self._send(worker, "answer", {"ticket": data["ticket"], "kind": "end"})
+            return
+        try:
+            have = Sink(self.run_dir).take(data["name"], data["offset"], data["data"])
+        except OSError as error:
+            self._incident("lost_samples", f"{self.run_dir} cannot be written: {error.strerror}")
+            self._send(worker, "answer", {"ticket": data["ticket"], "kind": "end"})
+            return
+        self._send(worker, "answer", {"ticket": data["ticket"], "have": have})
 
     def on_snapshot(self, worker: str, data: dict[str, Any]) -> None:
         """Keep the newest cumulative snapshot of each worker; old and foreign ones do no harm."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import gevent
 from gevent.event import AsyncResult, Event
+from gevent.lock import RLock
 
 from loadgen.measure import metrics
 from loadgen.measure.hist import HistogramSet
@@ -24,6 +25,7 @@ from loadgen.measure.sample import Sample, Tiers
 from loadgen.replay.content import Contents
 from loadgen.replay.fleet.allocator import Grant
 from loadgen.replay.fleet.health import Health
+from loadgen.replay.fleet.remote import Shipper, fetch_job
 from loadgen.replay.fleet.scrape import Isolation
 from loadgen.replay.job import Job, PlannedSession, read_job
 from loadgen.replay.player import SessionPlayer, Settings, request_headers
@@ -43,6 +45,9 @@ COUNTS = (
 )
 
 
+_SHIP_S = 10.0
+
+
 class Worker:
     """`send(kind, data)` takes a message to the master; `on_sample` hears of every turn (Locust's own statistics)."""
 
@@ -55,16 +60,26 @@ class Worker:
         self._lanes = 0
         self._idle = Event()
         self._idle.set()
+        self._fetching = RLock()
+        self._absent: str | None = None  # the run that has to be fetched first
         self.job: Job | None = None
         self.draining = False
 
     # the course of a run
 
     def begin(self, job_path: Path, worker: str) -> None:
-        """Get ready to play: after this no file is parsed and nothing large is allocated."""
+        """Get ready to play: after this no file is parsed and nothing large is allocated.
+
+        A worker that does not see the run folder is on another machine. It fetches what it needs when its first lane asks
+        for work: here, the greenlet that would bring the answer is the one that calls.
+        """
         self.end()
-        job = read_job(job_path)
         self.worker = worker
+        self._absent = None if job_path.exists() else job_path.parent.name
+        if self._absent is None:
+            self._open(read_job(job_path))
+
+    def _open(self, job: Job) -> None:
         self._trace = open_trace(Path(job.trace))
         if self._trace.sha256 != job.trace_sha256:
             raise ValueError(f"the trace {job.trace} changed after the run was prepared")
@@ -73,13 +88,13 @@ class Worker:
         headers = request_headers(job)
         targets = [Target.parse(url) for url in job.urls]
         self._run_dir = Path(job.run_dir)
-        self._journal = SampleWriter(self._run_dir / f"samples-{worker}.jsonl")
+        self._journal = SampleWriter(self._run_dir / f"samples-{self.worker}.jsonl")
         self._warmups: SampleWriter | None = None
-        self._health = Health(self._run_dir / f"client-{worker}.jsonl", worker)
+        self._health = Health(self._run_dir / f"client-{self.worker}.jsonl", self.worker)
         self._isolation = Isolation(targets[0], headers) if job.isolate else None
         self._settings = Settings(
             job=job,
-            worker=worker,
+            worker=self.worker,
             targets=targets,
             api=apis.get(job.api),
             contents=Contents(self._trace),
@@ -94,9 +109,25 @@ class Worker:
         self.draining = False
         self._began_ns = monotonic_ns()
         self._first_ns: int | None = None
+        self._shipper: Shipper | None = None
         self.job = job
         gc.collect()
         gc.freeze()
+
+    def _fetch(self) -> None:
+        """Bring the run to this machine; the first lane does, the others wait."""
+        with self._fetching:
+            run = self._absent
+            if run is None:
+                return
+
+            def ask(kind: str, data: dict[str, Any]) -> dict[str, Any]:
+                return self._ask(kind, data, run=run)
+
+            self._open(read_job(fetch_job(ask, run)))
+            self._absent = None
+            files = [self._run_dir / f"{kind}-{self.worker}.jsonl" for kind in ("samples", "client", "warmup")]
+            self._shipper = Shipper(ask, files)
 
     def end(self) -> None:
         """Close everything; what was measured stays."""
@@ -111,6 +142,9 @@ class Worker:
         if self._warmups is not None:
             self._warmups.close()
         self._trace.close()
+        if self._shipper is not None:
+            with gevent.Timeout(_SHIP_S, False):  # a master that is gone takes nothing; the files stay here
+                self._shipper.close()
         for ticket in self._tickets.values():
             ticket.set({"kind": "end", "parked": False})
         gc.unfreeze()
@@ -145,6 +179,8 @@ class Worker:
 
     def next(self) -> tuple[Grant, int]:
         """Ask for work and wait for it. With it comes the time (ns) from which this lane was free to do it."""
+        if self._absent is not None:
+            self._fetch()
         if self.job is None or self.draining:
             return Grant("end"), monotonic_ns()
         asked_ns = monotonic_ns()
@@ -152,13 +188,12 @@ class Worker:
         grant = Grant(answer["kind"], answer.get("session", -1), answer.get("skip", 0), answer.get("start_s", 0.0))
         return grant, monotonic_ns() if answer["parked"] else asked_ns
 
-    def _ask(self, kind: str) -> dict[str, Any]:
-        assert self.job is not None
+    def _ask(self, kind: str, data: dict[str, Any] | None = None, *, run: str = "") -> dict[str, Any]:
         self._ticket += 1
         ticket = f"{os.getpid()}-{self._ticket}"
         result = self._tickets[ticket] = AsyncResult()
         try:
-            self._send(kind, {"ticket": ticket, "run": self.job.run})
+            self._send(kind, {**(data or {}), "ticket": ticket, "run": run or (self.job.run if self.job else "")})
             answer: dict[str, Any] = result.get()
         finally:
             del self._tickets[ticket]
