@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -155,6 +156,10 @@ async def serve(service: Service, host: str, port: int, ready: Callable[[str], N
         ) from None
     try:
         await web.SockSite(runner, listener, shutdown_timeout=0.5).start()
+        # A collection in the middle of a step would make its tokens late: what is here stays, and the rest is young.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
         ready(f"http://{host}:{listener.getsockname()[1]}")
         await stop.wait()
     finally:

@@ -130,8 +130,9 @@ class Generation:
                 response.enable_chunked_encoding()
             await response.prepare(self._http)
             self._chunked = bool(response.chunked)
-            raw = self._http.transport and self._http.transport.get_extra_info("socket")
-            self._fd = raw.fileno() if raw else -1
+            if self._http.transport is not None:
+                # our own copy: its number cannot become another connection's while this stream lives
+                self._fd = os.dup(self._http.transport.get_extra_info("socket").fileno())
         if service.driver.now_s() > request.ready_s:
             service.metrics.late_requests.inc()
         service.driver.submit(request)
@@ -140,6 +141,10 @@ class Generation:
         except asyncio.CancelledError:
             service.engine.abort(request)
             raise
+        finally:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
         if not self._stream:
             return respond(
                 self._form.whole(self._prompt, self._pieces, self._reason, self._usage(self._sent))
@@ -155,13 +160,21 @@ class Generation:
         self._service.metrics.admitted(request, self._service.tiered)
         self.prepare(request)
 
-    def token(self, request: Request) -> None:
+    def ready(self, request: Request) -> tuple[int, bytes] | None:
+        transport = self._http.transport
+        if self._fd < 0 or self._fault is not None or transport is None or transport.get_write_buffer_size():
+            return None
+        return self._fd, self._next
+
+    def token(self, request: Request, written: int) -> None:
         self._sent += 1
         if self._stream:
-            if self._fault is None:
-                self._send(self._next)
-            else:
+            if self._fault is not None:
                 self._spoil(self._fault, self._next)
+            elif written >= 0:
+                self._send(self._next[written:] if written else self._next)
+            elif self._http.transport is not None:
+                self._http.transport.abort()
         if self._sent == 1:
             self._service.metrics.first_token(request, self._arrived_s)
 
@@ -209,19 +222,9 @@ class Generation:
         return b"%X\r\n%b\r\n" % (len(data), data) if self._chunked else data
 
     def _send(self, data: bytes) -> None:
-        """Straight to the kernel: with 200 streams a step's writes stand in line, and asyncio's cost half as much again."""
+        """Straight to the transport: aiohttp's own write costs a coroutine for every token."""
         transport = self._http.transport
-        if transport is None or transport.is_closing():
-            return
-        if self._fd >= 0 and not transport.get_write_buffer_size():
-            try:
-                data = data[os.write(self._fd, data) :]
-            except BlockingIOError:
-                pass
-            except OSError:
-                transport.abort()
-                return
-        if data:
+        if data and transport is not None and not transport.is_closing():
             transport.write(data)
 
     def _write(self, data: bytes) -> None:
