@@ -47,7 +47,7 @@ def load_set(folder: Path) -> ContextSet:
     path = folder / MANIFEST
     try:
         found = msgspec.json.decode(path.read_bytes(), type=ContextSet)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise InputError(
             f"{folder} holds no {MANIFEST}; build contexts with `loadgen corpus build … -o {folder}`"
         ) from None

@@ -37,10 +37,10 @@ def gitpython() -> Any:
 
 
 def sentence(error: Any) -> str:
-    """What git said, in one line: the last line of its standard error that is not empty, without credentials."""
+    """What git said, in one line: the first of its standard error that is no warning, without credentials."""
     text = str(getattr(error, "stderr", "") or error).strip().strip("'").replace("stderr: '", "")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    words = (lines[-1] if lines else type(error).__name__).removeprefix("fatal: ")
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("warning:")]
+    words = (lines[0] if lines else type(error).__name__).removeprefix("fatal: ")
     return " ".join(without_credentials(word) for word in words.split())
 
 

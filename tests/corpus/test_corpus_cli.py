@@ -76,6 +76,14 @@ def test_one_sentence_and_exit_2(repository, capsys, arguments, said):
     assert printed.out == ""
 
 
+@pytest.mark.parametrize("kind", ["nothing", "file", "empty"])
+def test_check_of_no_contexts(tmp_path, capsys, kind):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    assert main(["corpus", "check", str(tmp_path / kind)]) == 2
+    assert "holds no manifest.json" in capsys.readouterr().err
+
+
 def test_init_writes_every_key_with_its_default(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["corpus", "init", "-o", "mine.toml"]) == 0
@@ -121,7 +129,7 @@ def test_shipped_recipes_build(name, capsys):
         recipe.size.tokens,
         max(recipe.prompt.shared_tokens + 9000, 12_000) if "benchmark" not in name else 12_000,
     )
-    assert main(["corpus", "build", name, "-n", "9", "--tokens", str(wanted), "--json"]) == 0
+    assert main(["corpus", "build", name, "-n", "3", "--tokens", str(wanted), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["tokens"] == wanted
 
 
