@@ -33,7 +33,8 @@ def cut_torn_line(path: Path) -> int:
 
 
 def finish(live: Path, target: Path) -> int:
-    """Write the recording `live` to `target` (which may be the same file, or end in `.zst` or `.gz`) as a finished trace.
+    """Write the recording `live` to `target` (which may be the same file, or end in `.zst` or `.gz`) as a finished trace,
+    its first session starting at 0.
 
     Returns the bytes of a torn last line that were cut. Raises InputError with file and line where `live` is no
     recording, or when the disk refuses; `live` is then left as it is, less its torn line.
@@ -56,7 +57,7 @@ def _rewrite(live: Path, file: BinaryIO, target: Path) -> None:
         header = decode_record(next(lines, (1, 0, b""))[2])
         if not isinstance(header, Header):
             raise TraceProblem("this is no trace: its first line is no header")
-        with TraceWriter(target, header) as writer:
+        with TraceWriter(target, header, rebase=True) as writer:
             open_sessions: dict[str, None] = {}
             for at, _, line in lines:  # noqa: B007 - told when a line is bad
                 match decode_record(line):

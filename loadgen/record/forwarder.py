@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -90,6 +91,7 @@ async def serve(descriptor: int, config: Config) -> None:
         host, port = runner.addresses[0][:2]
         shown = f"[{host}]" if ":" in host else host
         pipe.send(Ready(url=f"http://{shown}:{port}", mono_ns=time.monotonic_ns(), wall_ns=time.time_ns()))
+        gc.freeze()  # what start-up made stays; collections then cost no chunk a pause for it
         gone = asyncio.ensure_future(reader.read())
         await asyncio.wait({gone, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
         gone.cancel()

@@ -56,7 +56,7 @@ class Proxy:
             self._process.kill()
             self._process.wait()
             if isinstance(first, Failed):
-                raise InputError(f"{first.reason}; choose another --port")
+                raise InputError(f"{first.reason}; choose another --port or --bind")
             raise LoadgenError("the forwarding process did not start; its message is above")
         self.ready = first
         return self

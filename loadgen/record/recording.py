@@ -71,6 +71,8 @@ class Recording:
         for path in {options.out, self.live, self.journal}:
             if path.exists():
                 raise InputError(f"{path} exists; a recording never overwrites, choose another name")
+        if not 0 <= options.port <= 65535:
+            raise InputError(f"--port {options.port} is no port; 0 takes a free one")
         if not options.out.parent.is_dir():
             raise InputError(f"{options.out.parent} is no folder")
 

@@ -254,5 +254,7 @@ def test_a_recording_never_overwrites(tmp_path: Path) -> None:
     (tmp_path / "a.calls.jsonl").write_text("old")
     with pytest.raises(InputError, match="never overwrites"):
         Recording(Options(upstream="http://h", out=tmp_path / "a.jsonl"))
+    with pytest.raises(InputError, match="no port"):
+        Recording(Options(upstream="http://h", out=tmp_path / "c.jsonl", port=99999))
     with pytest.raises(InputError, match="no folder"):
         Recording(Options(upstream="http://h", out=tmp_path / "none" / "b.jsonl"))

@@ -178,6 +178,19 @@ def test_http_1_0_pipelining_and_half_close(recorder: Start) -> None:
     assert record.summary["turns"] >= 3
 
 
+def test_chunked_upload_with_extensions_and_expect_continue(recorder: Start) -> None:
+    with Upstream(lambda seen: Say("got it")) as up:
+        record = recorder(up.url)
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n"
+        body = chunk(ASK[:10], b";ext=1") + chunk(ASK[10:]) + b"0\r\n\r\n"
+        assert b"got it" in talk(record.url, head + b"\r\n" + body)
+        expecting = talk(record.url, head + b"Expect: 100-continue\r\n\r\n" + body)
+        assert expecting.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK")
+        record.stop()
+        assert [seen.body for seen in up.seen] == [ASK, ASK]
+    assert record.summary["turns"] == 2
+
+
 def test_100_mb_body_passes_and_is_said_not_to_be_recorded(recorder: Start) -> None:
     text = "x" * 100_000_000
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}).encode()
