@@ -5,7 +5,7 @@
 The server (`servers/stamped.c`) is on one CPU, the whole client on another. TTFT counts from the last byte sent, its
 error is reported minus configured; what the server itself was late is part of it and printed beside it. `loadgen` is
 Locust, samples, histograms, health and report; its CPU is that of all its processes between the first intended start
-and the last turn's end, and what it spends before and after stands beside.
+and the last turn's end, and what it spends before and after stands beside. `openai` is the same through the openai SDK.
 
 More of them: `1000` has 1,000 streams; `1000x140k` has as many live sessions of 140K tokens, and `10x140k` ten of the
 same kind, so that the difference of their own memory is that of 990 sessions.
@@ -97,7 +97,7 @@ def simple(script: str, work: Workload, port: int, folder: Path) -> dict[str, An
     return found | {"error_ms": {k: v - work.ttft_ms for k, v in found["ttft_ms"].items()}}
 
 
-def full(work: Workload, port: int, folder: Path) -> dict[str, Any]:
+def full(work: Workload, port: int, folder: Path, client: str) -> dict[str, Any]:
     copies = work.turns // work.prompts
     command = [*stamped.pinned(stamped.cpus()[1]), sys.executable, "-m", "loadgen", "run"]
     command += [
@@ -108,7 +108,16 @@ def full(work: Workload, port: int, folder: Path) -> dict[str, Any]:
         "--schedule",
         "closed",
     ]
-    command += ["-u", str(work.streams), "--copies", str(copies), "--out", str(folder / "runs")]
+    command += [
+        "-u",
+        str(work.streams),
+        "--copies",
+        str(copies),
+        "--out",
+        str(folder / "runs"),
+        "--client",
+        client,
+    ]
     environment = os.environ | {"PYTHONPATH": str(stamped.HERE.parent)}
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
@@ -153,8 +162,8 @@ def measure(name: str, clients: list[str]) -> list[dict[str, Any]]:
             folder = Path(made)
             write_prompts(work, folder)
             found = (
-                full(work, port, folder)
-                if client == "loadgen"
+                full(work, port, folder, client)
+                if client in ("loadgen", "openai")
                 else simple(f"client_{client}.py", work, port, folder)
             )
             late = stamped.stats(port)["late_us"]
@@ -191,7 +200,7 @@ def main() -> None:
         ]
         cells += [round(row["rss_mb"]), row.get("own_mb"), late["p50"] / 1e3, late["p99"] / 1e3]
         table.add_row(*("-" if c is None else f"{c:.3g}" if isinstance(c, float) else str(c) for c in cells))
-    Console(width=200).print(table)
+    Console(width=220).print(table)
     for row in rows:
         if row.get("incidents"):
             print(f"{row['workload']}: loadgen reports {', '.join(row['incidents'])}")

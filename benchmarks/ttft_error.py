@@ -67,7 +67,7 @@ def main() -> None:
         ]
         cells += [row["run_delay_s"] / wall * 100, row["server_late_us"]["p99"]]
         table.add_row(*("-" if c is None else f"{c:.4g}" if isinstance(c, float) else str(c) for c in cells))
-    Console(width=200).print(table)
+    Console(width=220).print(table)
 
 
 if __name__ == "__main__":
