@@ -8,6 +8,7 @@ html_theme = "furo"
 html_title = "loadgen"
 html_show_copyright = False
 myst_heading_anchors = 4
+smartquotes = False  # they would make a dash of an option
 exclude_patterns = ["_build"]
 linkcheck_timeout = 20
 linkcheck_ignore = [r"http://127\.0\.0\.1.*", r"http://localhost.*"]
