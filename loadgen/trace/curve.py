@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +49,6 @@ class _Fenwick:
         return total
 
 
-@dataclass(frozen=True, slots=True)
 class Curve:
     """Shared runs by stack distance, and what their reuse waited for.
 
@@ -59,31 +57,35 @@ class Curve:
     nothing would hold.
     """
 
-    begin: Floats
-    width: Floats
-    wait_s: Floats
-    prompt_tokens: int
-    footprint: int
-    block_accesses: int
+    def __init__(
+        self,
+        begin: Floats,
+        width: Floats,
+        wait_s: Floats,
+        prompt_tokens: int,
+        footprint: int,
+        block_accesses: int,
+    ) -> None:
+        self.begin, self.width, self.wait_s = begin, width, wait_s
+        self.prompt_tokens, self.footprint, self.block_accesses = prompt_tokens, footprint, block_accesses
+        # hits(C) = sum over runs of clip(C - begin, 0, width) = sum of (C - begin)+ - (C - end)+, by prefix sums
+        self._begins, self._ends = np.sort(begin), np.sort(begin + width)
+        self._begin_sums = np.concatenate(([0.0], np.cumsum(self._begins)))
+        self._end_sums = np.concatenate(([0.0], np.cumsum(self._ends)))
 
     def hit_share(self, sizes: Sequence[float]) -> Floats:
         """Share of all prompt tokens that an LRU cache of each size, in tokens, would have held."""
-        total = max(self.prompt_tokens, 1)
-        order = np.argsort(self.begin)
-        begin = self.begin[order]
-        ends = np.sort(self.begin + self.width)
-        # hits(C) = sum over runs of clip(C - begin, 0, width) = sum of (C - begin)+ - (C - end)+
-        sums_b = np.concatenate(([0.0], np.cumsum(begin)))
-        sums_e = np.concatenate(([0.0], np.cumsum(ends)))
-        wanted = np.asarray(sizes, dtype=np.float64)
-        nb = np.searchsorted(begin, wanted, side="right")
-        ne = np.searchsorted(ends, wanted, side="right")
-        hits = (nb * wanted - sums_b[nb]) - (ne * wanted - sums_e[ne])
-        return np.asarray(hits / total)
+        wanted = np.minimum(np.asarray(sizes, dtype=np.float64), self._ends[-1] if len(self._ends) else 0.0)
+        after_begin = np.searchsorted(self._begins, wanted, side="right")
+        after_end = np.searchsorted(self._ends, wanted, side="right")
+        hits = (after_begin * wanted - self._begin_sums[after_begin]) - (
+            after_end * wanted - self._end_sums[after_end]
+        )
+        return np.asarray(hits / max(self.prompt_tokens, 1))
 
     def size_for(self, share_of_ideal: float) -> float:
         """The smallest cache, in tokens, that reaches this share of what an endless one would hit."""
-        low, high = 0.0, float((self.begin + self.width).max(initial=0.0))
+        low, high = 0.0, float(self._ends[-1]) if len(self._ends) else 0.0
         target = share_of_ideal * float(self.hit_share([high])[0])
         for _ in range(60):
             middle = (low + high) / 2

@@ -6,6 +6,7 @@ from array import array
 from collections import Counter
 from typing import Any
 
+from loadgen.trace.features import conversations
 from loadgen.trace.model import Turn
 from loadgen.trace.reader import TraceFile
 from loadgen.trace.reuse import reuse
@@ -65,6 +66,9 @@ def summarize(trace: TraceFile) -> dict[str, Any]:
         if turn.output_tokens is not None:
             outputs.append(turn.output_tokens)
     header = trace.header
+    kinds: Counter[str] = Counter()
+    if header.fidelity != "lengths":
+        kinds.update(step.kind for found in conversations(trace) for step in found.steps)
     basis = "blocks" if header.fidelity == "blocks" else "tokens" if measured else "characters"
     return {
         "path": str(trace.path),
@@ -83,6 +87,8 @@ def summarize(trace: TraceFile) -> dict[str, Any]:
         "without": {name: turns + retries - known[name] for name in _SUMS},
         "ideal_hit_share": shared_seen / tokens_seen if has_share and tokens_seen else None,
         "ideal_hit_basis": basis if has_share else None,
+        "compactions": None if header.fidelity == "lengths" else kinds["compaction"],
+        "breaks": None if header.fidelity == "lengths" else kinds["break"],
         "stops": dict(stops.most_common()),
         "turns_per_session": quantiles([per_session[s.id] for s in trace.sessions]),
         "prompt_tokens": quantiles(prompts),

@@ -1,0 +1,231 @@
+"""Sessions from a profile: content-free, to be filled with text of a corpus (`loadgen trace fill`).
+
+A session is a run of steps. Each appends what a tool or a human said, leaves the last prompt at some place, or
+compacts it, as the profile's tables say. All main sessions begin with the same prefix, sub-agents with another.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from loadgen.errors import InputError
+from loadgen.trace.model import Blocks, Gap, Header, Parent, Seen, Session, Source, Turn
+from loadgen.trace.synthesis.profile import LATE, WINDOW, Agent, Profile, draw
+from loadgen.trace.writer import TraceWriter
+
+T = TypeVar("T")
+_NEAREST = 20
+MOST = 20_000  # steps of one session
+_CEILING = 4_000_000  # tokens of one prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """Longest gaps, in seconds; they are written into the trace's header."""
+
+    tool_s: float | None = None
+    human_s: float | None = None
+
+
+def synthesize(
+    profile: Profile,
+    out: Path,
+    *,
+    sessions: int,
+    seed: int = 0,
+    rate_per_s: float | None = None,
+    max_prompt: int | None = None,
+    first_prompt: int | None = None,
+    caps: Caps = Caps(),
+) -> Path:
+    """Write `sessions` main sessions (and their sub-agents) to `out`.
+
+    `rate_per_s`: Poisson starts, else all at 0. `max_prompt`: a session ends before its prompt grows beyond.
+    `first_prompt`: median of the first prompt, for sessions that start in the middle. Same arguments, same file.
+    """
+    if sessions < 1:
+        raise InputError(f"the number of sessions must be at least 1, not {sessions}")
+    maker = _Maker(profile, seed, caps, max_prompt or _CEILING, first_prompt)
+    header = Header(
+        version=1,
+        name=f"{profile.name} {sessions}",
+        source=Source(format="synthetic", tool="loadgen trace synth"),
+        fidelity="blocks",
+        block_size=profile.block_size,
+        made={"profile": profile.name, "fitted_to": profile.source, "sessions": sessions, "seed": seed, "rate_per_s": rate_per_s,
+              "max_prompt": max_prompt, "first_prompt": first_prompt, "cap_tool_s": caps.tool_s, "cap_human_s": caps.human_s},
+    )  # fmt: skip
+    arrivals = random.Random(seed)
+    at = 0.0
+    with TraceWriter(out, header) as writer:
+        for number in range(sessions):
+            if rate_per_s is not None:
+                at += arrivals.expovariate(rate_per_s)
+            maker.session(writer, number, at)
+    return out
+
+
+class _Maker:
+    def __init__(
+        self, profile: Profile, seed: int, caps: Caps, max_prompt: int, first_prompt: int | None
+    ) -> None:
+        self.profile = profile
+        self.seed = seed
+        self.caps = caps
+        self.max_prompt = max_prompt
+        self.first_prompt = first_prompt
+        self._prefix_owner: dict[
+            bool, tuple[str, int]
+        ] = {}  # by is-sub-agent: the turn that first held the prefix, and how many blocks
+
+    def session(self, writer: TraceWriter, number: int, start: float) -> None:
+        """A main session; sub-agents follow the step that starts them."""
+        rng = random.Random(f"{self.seed}/{number}")
+        name = f"s{number:05d}"
+        writer.session(Session(id=name, start_s=round(start, 6)))
+        turns = _Steps(self, self.profile.main, rng, False).turns(name)
+        for turn in turns:
+            writer.turn(turn)
+        writer.end(name)
+        subs = self.profile.sub_agents
+        if subs is None:
+            return
+        for turn in turns[:-1]:
+            if rng.random() < subs.chance:
+                for _ in range(max(1, round(draw(subs.fan_out, rng)))):
+                    child = f"{name}/{turn.index}.{rng.getrandbits(24):06x}"
+                    writer.session(
+                        Session(
+                            id=child,
+                            parent=Parent(session=name, turn=turn.index),
+                            agent="sub",
+                            start_s=round(start, 6),
+                        )
+                    )
+                    for row in _Steps(self, subs.agent, rng, True).turns(child):
+                        writer.turn(row)
+                    writer.end(child)
+
+    def prefix(self, sub: bool, name: str, first: int) -> tuple[tuple[str, int] | None, int]:
+        """Source and blocks of the common prefix for a session's first prompt of `first` tokens."""
+        subs = self.profile.sub_agents
+        tokens = subs.shared_prefix if sub and subs is not None else self.profile.shared_prefix
+        blocks = min(tokens, first) // self.profile.block_size
+        if sub not in self._prefix_owner:
+            self._prefix_owner[sub] = (name, blocks)
+            return None, 0
+        owner, held = self._prefix_owner[sub]
+        return ((owner, 0), min(blocks, held)) if min(blocks, held) else (None, 0)
+
+
+class _Steps:
+    """One session's walk."""
+
+    def __init__(self, maker: _Maker, agent: Agent, rng: random.Random, sub: bool) -> None:
+        self._maker, self._agent, self._rng, self._sub = maker, agent, rng, sub
+
+    def turns(self, name: str) -> list[Turn]:
+        agent, rng, size = self._agent, self._rng, self._maker.profile.block_size
+        count = min(MOST, max(1, round(draw(agent.requests, rng))))
+        middle = max(agent.requests[8], 1.0)
+        growth = draw(agent.growth, rng) * (count / middle) ** agent.growth_by_length
+        loop_end = draw(agent.loop_end, rng)
+        wide = rng.random() < agent.wide
+        prompt = max(size, round(draw(agent.first, rng)))
+        if self._maker.first_prompt is not None and not self._sub:
+            prompt = round(prompt * self._maker.first_prompt / max(agent.first[8], 1.0))
+        prompt = min(prompt, self._maker.max_prompt)
+        source, reuse = self._maker.prefix(self._sub, name, prompt)
+        found: list[Turn] = []
+        kind: str | None = "tool" if self._sub else None
+        for index in range(count):
+            last = index + 1 == count
+            following = None if last else "human" if rng.random() < loop_end else "tool"
+            output = max(
+                1, round(draw(agent.output_tool if following == "tool" else agent.output_final, rng))
+            )
+            found.append(self._turn(name, index, source, reuse, prompt, output, kind, following))
+            if last:
+                break
+            kept, prompt = self._next(index + 1, prompt, following or "tool", growth, wide)
+            if prompt > self._maker.max_prompt:
+                break
+            source, reuse, kind = None, min(kept, prompt) // size, following
+        return found
+
+    def _turn(
+        self,
+        name: str,
+        index: int,
+        source: tuple[str, int] | None,
+        reuse: int,
+        prompt: int,
+        output: int,
+        kind: str | None,
+        following: str | None,
+    ) -> Turn:
+        size, (c0, c1, c2, c3) = self._maker.profile.block_size, self._maker.profile.service
+        new = prompt - reuse * size
+        gap = None
+        if kind is not None:
+            human = kind == "human"
+            seconds = draw(self._agent.gap_human_s if human else self._agent.gap_tool_s, self._rng)
+            cap = self._maker.caps.human_s if human else self._maker.caps.tool_s
+            gap = Gap("human" if human else "tool", round(seconds if cap is None else min(seconds, cap), 3))
+        return Turn(
+            session=name,
+            index=index,
+            blocks=Blocks(from_=source, reuse=reuse, new=prompt // size - reuse, tail_tokens=prompt % size),
+            gap=gap,
+            input_tokens=prompt,
+            output_tokens=output,
+            stop="tool_use" if following == "tool" else "end_turn",
+            seen=Seen(e2e_s=round(c0 + c1 * output + c2 * new / 1000 + c3 * prompt / 1000, 3)),
+        )
+
+    def _next(self, index: int, prompt: int, kind: str, growth: float, wide: bool) -> tuple[int, int]:
+        """(tokens kept of the last prompt, tokens of the next)."""
+        agent, rng = self._agent, self._rng
+        chance = _at(agent.compaction_at_wide if wide else agent.compaction_at, prompt) or 0.0
+        if rng.random() < chance or (prompt > WINDOW and not wide):
+            event = _event(agent.compactions, prompt, rng)
+            if event is not None and event[2] < prompt:
+                return min(event[1], event[2]), event[2]
+        if rng.random() < (agent.break_human if kind == "human" else agent.break_tool):
+            event = _event(agent.breaks, prompt, rng)
+            if event is not None:
+                before, kept, after = event
+                kept = prompt * kept // max(before, 1)
+                return kept, max(kept, 1, prompt + after - before)
+        if kind == "human":
+            return prompt, prompt + round(draw(agent.append_human, rng))
+        tokens = _at(agent.append_tool, index)
+        return prompt, prompt + (
+            0 if tokens is None else round(draw(tokens, rng) * (growth if index >= LATE else 1.0))
+        )
+
+
+def _event(
+    events: list[tuple[int, int, int]], prompt: int, rng: random.Random
+) -> tuple[int, int, int] | None:
+    """One of the events nearest in size to the prompt."""
+    if not events:
+        return None
+    place = bisect_left(events, (prompt, 0, 0))
+    low = min(max(0, place - _NEAREST // 2), max(0, len(events) - _NEAREST))
+    return rng.choice(events[low : low + _NEAREST])
+
+
+def _at(steps: Sequence[tuple[float, T]], place: float) -> T | None:
+    """The value of the last step at or before a place."""
+    found: T | None = None
+    for begin, value in steps:
+        if place < begin:
+            break
+        found = value
+    return found
