@@ -150,7 +150,7 @@ class Forwarder:
         except _ClientGoneError as error:
             self._record(passage, "client_abort", str(error))
             return _broken(request)
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             reason = f"{type(error).__name__}: {error}".rstrip(": ")
             self._record(
                 passage, "upstream_unreachable" if passage.answer is None else "upstream_abort", reason

@@ -102,7 +102,7 @@ class _Terminal:
             self._recording.stop()
 
     def _say(self, text: str) -> None:
-        self._console.print(f"loadgen: {text}", markup=False)
+        self._console.print(f"loadgen: {text}", markup=False, soft_wrap=True)
 
     def _summary(self, scribe: Scribe) -> None:
         size = self._options.out.stat().st_size if self._options.out.exists() else scribe.size
