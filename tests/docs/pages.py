@@ -57,7 +57,7 @@ def blocks(page: Path) -> list[Block]:
 def commands(page: Path) -> Iterator[list[str]]:
     """Every `loadgen …` in a block of either kind, as words. What is left out (`…`) and other programs are not there."""
     text = page.read_text(encoding="utf-8")
-    pieces = [block.code for block in blocks(page) if block.language in ("", "sh")]
+    pieces = [block.code for block in blocks(page) if block.language in ("", "sh", "bash")]
     pieces += [
         re.sub(r"^ {4}", "", found[0], flags=re.MULTILINE)
         for found in _INDENTED.finditer(_FENCE.sub("", text))
