@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from loadgen.errors import InputError
-from loadgen.replay.wire.api import NOTHING, TEXT, TOKEN, BadEventError, EventReader, Output, error_text
-from loadgen.replay.wire.chat import StepUsage, sampling
+from loadgen.replay.wire.api import NOTHING, TEXT, TOKEN, EventReader, Output
+from loadgen.replay.wire.choices import ChoiceEvents, body_options
 
 NAME = "completions"
 PATH = "/v1/completions"
@@ -42,45 +42,22 @@ def envelope(
         raise InputError(
             "the completions API has no system prompt and no tools; they are part of the rendered tokens"
         )
-    options: dict[str, Any] = {"model": model, "stream": True, "stream_options": {"include_usage": True}}
-    options |= sampling(output, limit="max_tokens")
-    return orjson.dumps(options)[:-1] + b',"prompt":[', b"]}"
+    return orjson.dumps(body_options(model, output))[:-1] + b',"prompt":[', b"]}"
 
 
-class Events(EventReader):
+class Events(ChoiceEvents):
     """Chunks of one completion. A chunk with ids is a token even if its text is still empty (half a character)."""
 
-    __slots__ = ("_usage",)
+    __slots__ = ()
 
-    def __init__(self, *, collect: bool = False) -> None:
-        super().__init__(collect=collect)
-        self._usage = StepUsage()
-
-    def read(self, event: dict[str, Any]) -> int:
-        if event.get("error"):
-            self.failure = error_text(event["error"])
-            return NOTHING
-        tokens = None
-        if found := event.get("usage"):
-            self.usage, tokens = self._usage.add(found)
-        choices = event.get("choices")
-        if not choices:
-            return NOTHING
-        try:
-            choice = choices[0]
-            text = choice.get("text")
-            ids = choice.get("token_ids")
-            if finish := choice.get("finish_reason"):
-                self.finish = str(finish)
-            if self.answer is not None:
-                self.answer.text += text or ""
-                self.answer.token_ids += ids or ()
-        except (AttributeError, TypeError, KeyError, IndexError) as error:
-            raise BadEventError(f"a chunk has an unknown shape: {error}") from None
-        if not (text or ids):
-            return NOTHING
-        self.event_tokens = len(ids) if ids else tokens
-        return TEXT if text else TOKEN
+    def _choice(self, choice: Mapping[str, Any]) -> int:
+        text, ids = choice.get("text"), choice.get("token_ids")
+        if self.answer is not None:
+            self.answer.text += text or ""
+            self.answer.token_ids += ids or ()
+        if text:
+            return TEXT
+        return TOKEN if ids else NOTHING
 
 
 def events(*, collect: bool = False) -> EventReader:
