@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
-from pages import DOCS, Block, blocks, pages
+from doc_pages import DOCS, Block, blocks, pages
 
 SHELL = [page for page in pages() if any(block.language == "sh" for block in blocks(page))]
 

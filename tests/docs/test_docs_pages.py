@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from pages import DOCS, GENERATED, ROOT, anchors, blocks, commands, links, pages
+from doc_pages import DOCS, GENERATED, ROOT, anchors, blocks, commands, links, pages
 
 from loadgen.cli import COMMANDS, build_parser
 from loadgen.report.meanings import meanings

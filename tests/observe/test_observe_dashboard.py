@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
-from test_live import INFO, snapshot
+from test_observe_live import INFO, snapshot
 
 from loadgen.measure import metrics
 from loadgen.measure.hist import HistogramSet

@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from pages import DOCS, ROOT
+from doc_pages import DOCS, ROOT
 
 from loadgen import paths
 from loadgen.replay.options import read_workload, resolve

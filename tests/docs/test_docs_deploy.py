@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from pages import ROOT
+from doc_pages import ROOT
 
 from loadgen.replay.options import read_workload, resolve
 from loadgen.report.slo import read_slo
