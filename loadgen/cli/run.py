@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=int, metavar="N", help="worker processes (default: play in one process)")
     parser.add_argument("-t", "--run-time", metavar="T", help="stop dealing after this time, such as 300 or 10m")
     parser.add_argument("--dry-run", action="store_true", help="say what would be sent, and stop")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with an interrupted run")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.add_argument("--prepare-only", action="store_true", help=argparse.SUPPRESS)
     run_options.add_flags(parser)
@@ -30,6 +31,11 @@ def run(args: argparse.Namespace) -> int:
     from loadgen.replay.handover import write_handover
     from loadgen.replay.prepare import prepare
 
+    if args.resume:
+        fleet = launch.Fleet(users=args.users, processes=args.processes, run_time=args.run_time)
+        code = launch.play_on(args.resume, fleet)
+        show(args.resume, json=args.json)
+        return code
     workload = run_options.read_workload(Path(args.workload)) if args.workload else {}
     options = run_options.resolve(vars(args), workload)
     host = args.host or workload.get("host")

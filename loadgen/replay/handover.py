@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from loadgen.errors import InputError, LoadgenError
+from loadgen.measure.run import RunInfo
 from loadgen.replay.job import Job
 from loadgen.replay.options import Options, to_arguments
 
@@ -28,6 +29,14 @@ class Handover(msgspec.Struct, kw_only=True):
     out: str
     run_dir: str | None
     arguments: list[str]
+    slo: str | None = None
+    resumed: RunInfo | None = None  # the run goes on; `done` tells how many turns of each session are over
+    done: dict[str, int] = {}
+
+
+def copy_of(handover: Handover) -> Handover:
+    """A copy that a run may change: the web UI can start several from one preparation."""
+    return msgspec.json.decode(msgspec.json.encode(handover), type=Handover)
 
 
 def write_handover(handover: Handover) -> Path:

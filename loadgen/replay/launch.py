@@ -12,11 +12,14 @@ from pathlib import Path
 
 from loadgen import paths
 from loadgen.errors import EXIT_INTERRUPTED, InputError, LoadgenError
+from loadgen.measure.run import RUN_FILE
 from loadgen.replay import options as run_options
 from loadgen.replay.fleet.rundir import new_run_dir
 from loadgen.replay.handover import HANDOVER_ENV, Handover, write_handover
 from loadgen.replay.options import Options
 from loadgen.replay.prepare import Prepared
+from loadgen.replay.resume import resume
+from loadgen.report.slo import read_slo
 
 
 @dataclass(frozen=True)
@@ -43,37 +46,56 @@ def handover(prepared: Prepared, options: Options, arguments: Sequence[str]) -> 
             "simulated": prepared.facts.simulated,
             "max_model_len": prepared.facts.max_model_len,
             "nonce": options.nonce_scope,
+            "slo_ttft_s": _goodput_limit_s(options),
             # Before the nonce stands the template's own preamble, the same in every prompt: whole blocks of it may hit.
             "cold_limit_tokens": floor // block * block,
         },
         out=options.out,
         run_dir=options.run_dir,
         arguments=list(arguments),
+        slo=str(Path(options.slo).resolve()) if options.slo else None,
     )
+
+
+def _goodput_limit_s(options: Options) -> float | None:
+    """The TTFT within which a turn counts as good, where the rules name one."""
+    rules = read_slo(Path(options.slo)).slo if options.slo else []
+    return next((rule.ttft_s for rule in rules if rule.metric == "goodput" and rule.ttft_s is not None), None)
 
 
 def play(prepared: Prepared, options: Options, fleet: Fleet, arguments: Sequence[str]) -> tuple[Path, int]:
     """Run Locust to the end; returns the run folder and Locust's exit code, which is loadgen's (`loadgen.errors`)."""
     run_dir = Path(options.run_dir) if options.run_dir else new_run_dir(Path(options.out))
-    if (run_dir / "run.json").exists():
-        raise InputError(f"{run_dir} holds a run already; runs are never overwritten")
+    if (run_dir / RUN_FILE).exists():
+        raise InputError(f"{run_dir} holds a run already; runs are never overwritten (--resume goes on with one)")
     passed = handover(prepared, options, arguments)
     passed.run_dir = str(run_dir)
+    return run_dir, _start(passed, fleet, run_options.to_arguments(options))
+
+
+def play_on(run_dir: Path, fleet: Fleet) -> int:
+    """Go on with an interrupted run; returns the exit code."""
+    job, info, done = resume(run_dir)
+    passed = Handover(
+        job=job, facts={}, out=str(run_dir.parent), run_dir=str(run_dir), arguments=info.arguments, resumed=info, done=done
+    )
+    return _start(passed, fleet, info.arguments)
+
+
+def _start(passed: Handover, fleet: Fleet, arguments: Sequence[str]) -> int:
     file = write_handover(passed)
     command = [sys.executable, "-m", "locust", "-f", str(paths.find("agent_loop.py")), "--headless", "--only-summary"]
-    command += ["--host", prepared.job.urls[0], "--loglevel", "WARNING", *run_options.to_arguments(options)]
+    command += ["--host", passed.job.urls[0], "--loglevel", "WARNING", *arguments]
     for flag, value in (("-u", fleet.users), ("--processes", fleet.processes), ("-t", fleet.run_time)):
         if value is not None:
             command += [flag, str(value)]
     if fleet.processes:
-        command += ["--expect-workers", str(fleet.processes), "--expect-workers-max-wait", "60"]
-        command += _ports()
+        command += ["--expect-workers", str(fleet.processes), "--expect-workers-max-wait", "60", *_ports()]
     environment = {**os.environ, HANDOVER_ENV: str(file), "LOADGEN_QUIET": "1"}
     try:
-        code = _wait(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True))
+        return _wait(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True))
     finally:
         file.unlink(missing_ok=True)
-    return run_dir, code
 
 
 def _ports() -> list[str]:

@@ -85,6 +85,7 @@ class Options:
     yes: bool = _flag(False, "send to a host that is not local without asking")
     max_prompt_tokens: int | None = _flag(None, "refuse to send more prompt tokens than this in all", metavar="N")
     metrics: str | None = _flag(None, "serve Prometheus metrics of the run at this address while it lasts", metavar="[HOST:]PORT")
+    slo: str | None = _flag(None, "file of rules to judge the run by; the exit code is the gate's", metavar="FILE")
     # what it is called and where it goes
     arm: str = _flag("run", "name of the arm", metavar="NAME")
     rep: int = _flag(0, "repetition within an experiment", metavar="K")

@@ -72,7 +72,7 @@ def timeouts(job: Job) -> Timeouts:
 class SessionPlayer:
     """One session under way. `records` are the trace's turns, the `plan.lead` that are not sent included.
 
-    `skip` more turns are in the prompt from the start and not sent (a session that is met in the middle).
+    `skip` of the planned turns were played before the run was resumed: they are in the prompt and not sent again.
     """
 
     def __init__(
@@ -99,7 +99,6 @@ class SessionPlayer:
             tools = contents.value(session.tools)
             self._tools = orjson.dumps(tools) if tools else None
         self._previous_prompt: int | None = None  # tokens, as the server counted them
-        self._warm = False  # something was sent
         self._position = skip
         for record in records[: self.plan.lead + skip]:
             self._transcript.advance(record)
@@ -135,7 +134,6 @@ class SessionPlayer:
             if not exchange.stale or attempt > turn.attempt:
                 break
             attempt += 1
-        self._warm = True
         self._answer(record, exchange)
         return exchange.end_ns
 
@@ -212,10 +210,7 @@ class SessionPlayer:
         settings, usage = self._settings, seen.usage
         job = settings.job
         reuse, klass = turn.expected_reuse, turn.klass
-        if not self._warm and reuse is not None and reuse > job.floor:
-            # The session was met in the middle: nothing of it was sent before.
-            reuse, klass = job.floor, TurnClass.FIRST
-        elif job.answers == "live" and klass is TurnClass.REUSE and self._previous_prompt is not None:
+        if job.answers == "live" and klass is TurnClass.REUSE and self._previous_prompt is not None:
             reuse = self._previous_prompt  # the recorded answers are not in this prompt: only the server knows its length
         found = settings.tiers_of(seen) if seen.error is None else None
         send_ns = seen.send_ns or max(intended_ns, seen.end_ns)

@@ -20,19 +20,24 @@ import gevent
 from locust import User, constant, events, task
 from locust.exception import StopUser
 from locust.runners import STATE_MISSING, LocalRunner, MasterRunner, WorkerRunner
+from rich.console import Console
 
 from loadgen.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_OK, InputError, LoadgenError
 from loadgen.measure.run import write_run as write_run_file
 from loadgen.measure.sample import Sample
 from loadgen.replay import options as run_options
+from loadgen.replay import schedule
 from loadgen.replay import webui
 from loadgen.replay.fleet.master import Master, describe_run
 from loadgen.replay.fleet.rundir import new_run_dir
 from loadgen.replay.fleet.worker import Worker
-from loadgen.replay.handover import HANDOVER_ENV, Handover, prepare_apart, read_handover
+from loadgen.replay.handover import HANDOVER_ENV, Handover, copy_of, prepare_apart, read_handover
 from loadgen.replay.job import JOB_FILE
 from loadgen.replay.progress import Progress
 from loadgen.replay.wire.target import Target
+from loadgen.report.gate import gate
+from loadgen.report.slo import read_slo
+from loadgen.report.terminal import print_verdict
 from loadgen.report.write import write_run
 
 log = logging.getLogger("loadgen")
@@ -160,17 +165,21 @@ class Plugin:
         host = self.environment.host
         if self.handover is None or (host and Target.parse(host).url != self.handover.job.urls[0]):
             self.handover = self._prepared()
-        handover, self._draining = self.handover, False
+        handover, self._draining = copy_of(self.handover), False
         run_dir = Path(handover.run_dir) if handover.run_dir else new_run_dir(Path(handover.out))
         run_dir.mkdir(parents=True, exist_ok=True)
-        if (run_dir / JOB_FILE).exists():  # started again in the web UI: a new run, under new nonces
+        if handover.resumed is None and (run_dir / JOB_FILE).exists():  # started again in the web UI: a new run, under new nonces
             if handover.job.rendered:
-                self.handover = handover = self._prepared()
+                self.handover = self._prepared()
+                handover = copy_of(self.handover)
             run_dir = new_run_dir(Path(handover.out))
             handover.job.nonce_seed = uuid.uuid4().hex if not handover.job.rendered else handover.job.nonce_seed
-        info = describe_run(handover.job, handover.facts, run_dir.name, handover.arguments)
         lanes = self.environment.parsed_options.num_users or getattr(self.runner, "target_user_count", 0) or 0
-        path = self.master.begin(handover.job, info, run_dir, lanes=lanes)
+        if handover.resumed is None and handover.job.schedule.get("mid_start"):
+            schedule.start_in_middle(handover.job, lanes)
+        info = handover.resumed or describe_run(handover.job, handover.facts, run_dir.name, handover.arguments)
+        path = self.master.begin(handover.job, info, run_dir, lanes=lanes, done_before=handover.done)
+        self.handover.resumed = None
         self.environment.parsed_options.loadgen_job = str(path)
         self._progress = Progress(self.master)
 
@@ -231,6 +240,10 @@ class Plugin:
                 info.merged_exactly = self.master.merged().snapshot() == measured.histograms.snapshot()
                 write_run_file(run_dir, info)
             self.exit_code = EXIT_INTERRUPTED if interrupted else EXIT_INVALID if measured.reasons else EXIT_OK
+            if self.exit_code == EXIT_OK and self.handover is not None and self.handover.slo:
+                verdict = gate([run_dir], read_slo(Path(self.handover.slo)))
+                print_verdict(verdict, Console(stderr=True))
+                self.exit_code = verdict.exit_code
             if self.broke():
                 self.exit_code = EXIT_INTERNAL
         except InputError as error:  # no turn was measured

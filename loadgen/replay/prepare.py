@@ -26,6 +26,7 @@ from loadgen.replay.rendering import Renderer, agree
 from loadgen.replay.wire import apis as wire_apis
 from loadgen.replay.wire.target import Target
 from loadgen.replay.workload import trace_path
+from loadgen.report.slo import read_slo
 from loadgen.tokens.base import Tokenizer
 from loadgen.tokens.endpoint import NAME as ENDPOINT
 from loadgen.tokens.endpoint import EndpointTokenizer
@@ -50,6 +51,8 @@ class Prepared:
 
 def prepare(options: Options, host: str) -> Prepared:
     """Raises InputError for anything that would make the run's numbers worthless or unsafe."""
+    if options.slo:
+        read_slo(Path(options.slo))  # a bad rule is told before the load, not after
     apis = [Api(Target.parse(url), api_key(options.api_key_env), scheme=options.auth_scheme) for url in (host, *options.endpoint)]
     facts = _discover(apis, options)
     api = apis[0]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from loadgen.errors import InputError
+from loadgen.measure.sample import TurnClass
 from loadgen.replay.job import Job
 from loadgen.replay.options import Options
 from loadgen.trace.reader import TraceFile
@@ -70,3 +71,18 @@ def plan_arrivals(options: Options, job: Job, trace: TraceFile) -> None:
     elif options.schedule == "closed" and options.stagger:
         for number, session in enumerate(roots):
             session.arrival_s = number * options.stagger
+
+
+def start_in_middle(job: Job, lanes: int) -> None:
+    """Let the first `lanes` sessions be met at a turn drawn by the job's seed, as in a fleet that is under way: what came
+    before is in the prompt, and the first turn that is sent finds nothing of it."""
+    generator = random.Random(job.seed)
+    roots = [session for session in job.sessions if not (session.child or session.warmup)]
+    for session in roots[:lanes]:
+        skip = generator.randrange(len(session.turns))
+        if skip:
+            session.lead += skip
+            session.turns = session.turns[skip:]
+            session.turns[0].klass = TurnClass.FIRST
+            if session.turns[0].expected_reuse is not None:
+                session.turns[0].expected_reuse = job.floor

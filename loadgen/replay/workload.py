@@ -65,7 +65,7 @@ def _trace_of(folder: Path, options: Options, tokenizer: Tokenizer | None) -> Pa
     wanted = options.sessions or len(contexts.contexts)
     if wanted > len(contexts.contexts):
         raise InputError(f"{folder} holds {len(contexts.contexts)} contexts, fewer than --sessions {wanted}")
-    turns = options.turns or DEFAULT_TURNS
+    turns = (options.turns or DEFAULT_TURNS) + options.first_turn
     output = options.output_tokens or DEFAULT_OUTPUT
     identity = msgspec.json.encode(
         (2, contexts.content_hash, wanted, turns, options.new_tokens, output, options.seed)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from loadgen.measure.run import RunInfo
+from loadgen.measure.sample import ErrorClass
 from loadgen.report import words
 from loadgen.report.client import Client
-from loadgen.report.columns import ABSENT, ERRORS, Turns
+from loadgen.report.columns import ABSENT, ERRORS, Bools, Turns
 from loadgen.report.validity import Code, Reason, from_incident, reason
 
 ERROR_LIMIT = 0.01  # share of turns; run.json's policy may say otherwise
@@ -32,6 +33,18 @@ def planned_gap(turns: Turns, info: RunInfo) -> tuple[int, int]:
         return (1 if missing else 0), missing
     gaps = [max(0, planned - by_session.get(name, 0)) for name, planned in info.plan.turns_by_session.items()]
     return sum(gap > 0 for gap in gaps), sum(gaps)
+
+
+def superseded(turns: Turns) -> Bools:
+    """Turns that an interruption cut and that were sent again when the run was resumed, [N]."""
+    cut: Bools = np.asarray(turns.error == ERRORS.index(ErrorClass.CANCELLED))
+    if not cut.any():
+        return cut
+    place = turns.session.astype(np.int64) << 32 | turns.turn
+    last: dict[int, int] = {}
+    for key, attempt in zip(place.tolist(), turns.attempt.tolist(), strict=True):
+        last[key] = max(last.get(key, 0), attempt)
+    return np.asarray(cut & (turns.attempt < np.asarray([last[key] for key in place.tolist()])))
 
 
 def ended_as_planned(info: RunInfo) -> bool:
@@ -62,10 +75,11 @@ def _run(turns: Turns, info: RunInfo) -> Iterator[Reason]:
         yield reason(
             Code.SESSIONS_CUT, f"{unsent} of {info.plan.turns} turns were never sent (sessions: {sessions})."
         )
-    failed = int(np.count_nonzero(~turns.ok))
+    bad = ~turns.ok & ~superseded(turns)
+    failed = int(np.count_nonzero(bad))
     limit = float(info.policy.get("error_limit", ERROR_LIMIT))
     if failed > limit * len(turns):
-        by_class = np.bincount(turns.error[~turns.ok], minlength=len(ERRORS))
+        by_class = np.bincount(turns.error[bad], minlength=len(ERRORS))
         worst = ", ".join(
             f"{ERRORS[code]} {by_class[code]}"
             for code in np.argsort(-by_class, kind="stable")[:3]
@@ -131,7 +145,7 @@ def _coalesced(turns: Turns, info: RunInfo, client: Client) -> Iterator[Reason]:
 
 def _server(turns: Turns, info: RunInfo) -> Iterator[Reason]:
     ok = turns.ok
-    without = int(np.count_nonzero(ok & ((turns.prompt_tokens == ABSENT) | (turns.output_tokens == ABSENT))))
+    without = int(np.count_nonzero(ok & ~turns.aborted & ((turns.prompt_tokens == ABSENT) | (turns.output_tokens == ABSENT))))
     if without:
         yield reason(Code.USAGE_MISSING, f"{without} of {len(turns)} turns.")
     checked = ok & (turns.prompt_tokens != ABSENT) & (turns.target_tokens != ABSENT)

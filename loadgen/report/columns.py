@@ -67,6 +67,7 @@ class _Row(msgspec.Struct, kw_only=True):
     first_event_tokens: Tokens | None = None
     max_gap_ns: Stamp | None = None
     burst: bool = False
+    finish: str | None = None
     error: ErrorClass | None = None
     message: str | None = None
     tiers: _Tiers | None = None
@@ -114,6 +115,7 @@ class Turns:
     coalesced: Bools
     burst: Bools
     kernel_clock: Bools
+    aborted: Bools  # cut as the recorded turn was: no usage can be had
     tiers: (
         Ints  # [N, 4]: compute, hbm, external, unknown; ABSENT in the first column where a turn has no source
     )
@@ -139,7 +141,7 @@ def load(run_dir: Path, info: RunInfo) -> Turns:
     stamps = {name: array("q") for name in (*_STAMPS, *_DURATIONS)}
     tokens = {name: array("i") for name in _TOKENS}
     small = {name: array("i") for name in ("session", "worker", "turn")}
-    tiny = {name: array("b") for name in ("klass", "error", "coalesced", "burst", "kernel_clock", "attempt")}
+    tiny = {name: array("b") for name in ("klass", "error", "coalesced", "burst", "kernel_clock", "aborted", "attempt")}
     tiers = array("i")
     sessions: dict[str, int] = {}
     workers: dict[str, int] = {}
@@ -172,6 +174,7 @@ def load(run_dir: Path, info: RunInfo) -> Turns:
         tiny["error"].append(ABSENT if row.error is None else error_code[row.error])
         tiny["coalesced"].append(row.coalesced)
         tiny["burst"].append(row.burst)
+        tiny["aborted"].append(row.finish == "aborted")
         tiny["kernel_clock"].append(row.clock == "kernel")
         if row.tiers is None:
             tiers.extend((ABSENT, 0, 0, 0))
@@ -187,7 +190,7 @@ def load(run_dir: Path, info: RunInfo) -> Turns:
     for kind, column in ((np.int64, stamps), (np.int32, tokens), (np.int32, small), (np.int8, tiny)):
         for name, values in column.items():
             setattr(turns, name, np.frombuffer(values, dtype=kind))
-    for name in ("coalesced", "burst", "kernel_clock"):
+    for name in ("coalesced", "burst", "kernel_clock", "aborted"):
         setattr(turns, name, getattr(turns, name).astype(np.bool_))
     turns.tiers = np.frombuffer(tiers, dtype=np.int32).reshape(-1, 4)
     turns.sessions, turns.workers = list(sessions), list(workers)

@@ -100,8 +100,9 @@ def member(turns: Turns, name: str) -> Bools:
 
 
 def total_s(run: Measured) -> float | None:
-    """First intended start to the end of the last turn; None when planned turns were never sent, or nothing was."""
-    if not len(run.turns) or checks.planned_gap(run.turns, run.info)[1]:
+    """First intended start to the end of the last turn; None when planned turns were never sent, nothing was, or the run
+    paused (it was resumed)."""
+    if run.info.resumed or not len(run.turns) or checks.planned_gap(run.turns, run.info)[1]:
         return None
     return float(run.turns.end_ns.max() - run.turns.intended_ns.min()) / 1e9 * run.scale
 

@@ -19,7 +19,9 @@ class Process:
     """`loadgen …` or `locust …` under way."""
 
     def __init__(self, command: list[str], cache: Path, env: dict[str, str] | None = None) -> None:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("LOADGEN_", "LOCUST_", "OPENAI_"))}
+        environment = {
+            k: v for k, v in os.environ.items() if not k.startswith(("LOADGEN_", "LOCUST_", "OPENAI_"))
+        }
         self.popen = subprocess.Popen(
             command,
             env={**environment, CACHE: str(cache), **(env or {})},
@@ -57,7 +59,9 @@ def _children(pid: int) -> list[int]:
 
 
 def samples_in(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for path in folder.rglob("samples-*.jsonl") for line in path.read_text().splitlines()]
+    return [
+        json.loads(line) for path in folder.rglob("samples-*.jsonl") for line in path.read_text().splitlines()
+    ]
 
 
 def wait_for_samples(folder: Path, n: int, timeout_s: float = 60) -> int:

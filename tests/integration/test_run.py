@@ -33,10 +33,18 @@ def codes(folder: Path) -> set[str]:
 
 
 # What a busy test machine may do to the client's own timing; everything else must be clean.
-CLIENT_TIMING = {"coalesced_first_tokens", "loop_lag", "send_late", "client_saturated", "late_simulated_tokens"}
+CLIENT_TIMING = {
+    "coalesced_first_tokens",
+    "loop_lag",
+    "send_late",
+    "client_saturated",
+    "late_simulated_tokens",
+}
 
 
-def test_a_sweep_goes_in_order_and_every_figure_agrees_with_the_plan(endpoint: str, loadgen: Start, tmp_path: Path) -> None:
+def test_a_sweep_goes_in_order_and_every_figure_agrees_with_the_plan(
+    endpoint: str, loadgen: Start, tmp_path: Path
+) -> None:
     code, out, err = loadgen("run", "--host", endpoint, *SMALL, "--out", str(tmp_path)).wait()
     assert code in (0, 3), err
     assert "SIMULATED" in out
@@ -45,7 +53,9 @@ def test_a_sweep_goes_in_order_and_every_figure_agrees_with_the_plan(endpoint: s
     info = read_run(folder)
     assert (info.state, info.merged_exactly, info.plan.turns) == ("finished", True, 12)
     found = sorted(samples_in(folder), key=lambda s: s["send_ns"])
-    assert [(s["turn"], s["session"]) for s in found] == [(t, f"s{k:04d}") for t in range(3) for k in range(4)]
+    assert [(s["turn"], s["session"]) for s in found] == [
+        (t, f"s{k:04d}") for t in range(3) for k in range(4)
+    ]
     for s in found:
         assert s["error"] is None
         assert s["prompt_tokens"] == s["target_tokens"]
@@ -59,7 +69,9 @@ def test_a_sweep_goes_in_order_and_every_figure_agrees_with_the_plan(endpoint: s
         assert sum(s["tiers"].values()) == s["prompt_tokens"]
 
 
-def test_the_report_can_be_rebuilt_from_the_samples_alone(endpoint: str, loadgen: Start, tmp_path: Path) -> None:
+def test_the_report_can_be_rebuilt_from_the_samples_alone(
+    endpoint: str, loadgen: Start, tmp_path: Path
+) -> None:
     loadgen("run", "--host", endpoint, *SMALL, "--out", str(tmp_path)).wait()
     folder = only_run(tmp_path)
     before = (folder / "summary.json").read_bytes()
@@ -72,26 +84,43 @@ def test_the_report_can_be_rebuilt_from_the_samples_alone(endpoint: str, loadgen
     assert (folder / "report.html").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("schedule", [("--schedule", "closed", "-u", "3"), ("--width", "3"), ("--schedule", "open", "--rate", "5")])
+@pytest.mark.parametrize(
+    "schedule", [("--schedule", "closed", "-u", "3"), ("--width", "3"), ("--schedule", "open", "--rate", "5")]
+)
 def test_two_workers_play_each_session_once_and_merge_exactly(
     endpoint: str, loadgen: Start, tmp_path: Path, schedule: tuple[str, ...]
 ) -> None:
-    code, _, err = loadgen("run", "--host", endpoint, *SMALL, *schedule, "--processes", "2", "--out", str(tmp_path)).wait()
+    code, _, err = loadgen(
+        "run", "--host", endpoint, *SMALL, *schedule, "--processes", "2", "--out", str(tmp_path)
+    ).wait()
     assert code in (0, 3), err
     folder = only_run(tmp_path)
     assert codes(folder) <= CLIENT_TIMING
     assert read_run(folder).merged_exactly
     found = samples_in(folder)
-    assert Counter((s["session"], s["turn"]) for s in found) == Counter((f"s{k:04d}", t) for k in range(4) for t in range(3))
+    assert Counter((s["session"], s["turn"]) for s in found) == Counter(
+        (f"s{k:04d}", t) for k in range(4) for t in range(3)
+    )
     owners = {(s["session"], s["worker"]) for s in found}
     assert len(owners) == 4, "a session was played by two workers"
 
 
-def test_bare_locust_works_with_its_own_flags_and_shows_ours(endpoint: str, cache: Path, tmp_path: Path) -> None:
+def test_bare_locust_works_with_its_own_flags_and_shows_ours(
+    endpoint: str, cache: Path, tmp_path: Path
+) -> None:
     command = [sys.executable, "-m", "locust", "-f", str(paths.find("agent_loop.py"))]
     code, out, _ = Process([*command, "--help"], cache).wait()
     assert code == 0
-    for flag in ("--trace", "--corpus", "--sessions", "--turns", "--output-tokens", "--schedule", "--model", "--api-key-env"):
+    for flag in (
+        "--trace",
+        "--corpus",
+        "--sessions",
+        "--turns",
+        "--output-tokens",
+        "--schedule",
+        "--model",
+        "--api-key-env",
+    ):
         assert flag in out
     process = Process([*command, "--headless", "--host", endpoint, *SMALL, "--out", str(tmp_path)], cache)
     code, out, err = process.wait()
@@ -103,7 +132,12 @@ def test_bare_locust_works_with_its_own_flags_and_shows_ours(endpoint: str, cach
 @pytest.mark.parametrize("extra", [(), ("--processes", "2", "--width", "2")])
 @pytest.mark.parametrize(("number", "to_group"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
 def test_a_signal_costs_no_sample(
-    endpoint: str, loadgen: Start, tmp_path: Path, extra: tuple[str, ...], number: signal.Signals, to_group: bool
+    endpoint: str,
+    loadgen: Start,
+    tmp_path: Path,
+    extra: tuple[str, ...],
+    number: signal.Signals,
+    to_group: bool,
 ) -> None:
     process = loadgen("run", "--host", endpoint, *LONG, *extra, "--out", str(tmp_path))
     before = wait_for_samples(tmp_path, 5)
@@ -121,8 +155,12 @@ def test_a_signal_costs_no_sample(
     assert summary(folder)["total_s"] is None
 
 
-def test_a_killed_worker_loses_its_sessions_and_the_rest_goes_on(endpoint: str, loadgen: Start, tmp_path: Path) -> None:
-    process = loadgen("run", "--host", endpoint, *LONG, "--processes", "2", "--width", "2", "--out", str(tmp_path))
+def test_a_killed_worker_loses_its_sessions_and_the_rest_goes_on(
+    endpoint: str, loadgen: Start, tmp_path: Path
+) -> None:
+    process = loadgen(
+        "run", "--host", endpoint, *LONG, "--processes", "2", "--width", "2", "--out", str(tmp_path)
+    )
     wait_for_samples(tmp_path, 5)
     victim = process.descendants()[-1]
     os.kill(victim, signal.SIGKILL)
@@ -170,7 +208,9 @@ def test_bad_input_is_one_sentence_and_exit_2(
 ) -> None:
     import re
 
-    code, out, err = loadgen("run", "--host", endpoint, "--sessions", "2", *words, "--out", str(tmp_path / "runs")).wait()
+    code, out, err = loadgen(
+        "run", "--host", endpoint, "--sessions", "2", *words, "--out", str(tmp_path / "runs")
+    ).wait()
     assert code == 2, (out, err)
     sentences = [line for line in err.splitlines() if line.startswith("loadgen: ")]
     assert len(sentences) == 1
@@ -180,8 +220,12 @@ def test_bad_input_is_one_sentence_and_exit_2(
 
 def test_a_truncated_trace_line_names_file_and_line(endpoint: str, loadgen: Start, tmp_path: Path) -> None:
     trace = tmp_path / "t.jsonl"
-    trace.write_text('{"type":"trace","version":1,"fidelity":"messages"}\n{"type":"session","id":"s"}\n{"type":"turn","sess')
-    code, _, err = loadgen("run", "--host", endpoint, "--trace", str(trace), "--out", str(tmp_path / "runs")).wait()
+    trace.write_text(
+        '{"type":"trace","version":1,"fidelity":"messages"}\n{"type":"session","id":"s"}\n{"type":"turn","sess'
+    )
+    code, _, err = loadgen(
+        "run", "--host", endpoint, "--trace", str(trace), "--out", str(tmp_path / "runs")
+    ).wait()
     assert code == 2
     assert f"{trace}:3" in err
     assert not (tmp_path / "runs").exists()
@@ -199,7 +243,9 @@ def test_a_port_in_use_is_one_sentence(loadgen: Start) -> None:
 
 
 def test_a_dry_run_sends_nothing(endpoint: str, loadgen: Start, tmp_path: Path) -> None:
-    code, _, err = loadgen("run", "--host", endpoint, *SMALL, "--dry-run", "--out", str(tmp_path / "runs")).wait()
+    code, _, err = loadgen(
+        "run", "--host", endpoint, *SMALL, "--dry-run", "--out", str(tmp_path / "runs")
+    ).wait()
     assert code == 0
     assert "4 sessions, 12 turns" in err
     assert _nothing_left(tmp_path)
@@ -220,6 +266,8 @@ def test_help_is_there_for_every_command(loadgen: Start) -> None:
     from loadgen.cli import COMMANDS
 
     for name in COMMANDS:
-        done = subprocess.run([sys.executable, "-m", "loadgen", name, "--help"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "loadgen", name, "--help"], capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, (name, done.stderr)
         assert name in done.stdout

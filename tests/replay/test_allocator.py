@@ -41,7 +41,9 @@ def job_of(lengths: list[int], children: dict[int, int] | None = None) -> Job:
         nonce_form="plain",
         nonce_seed="",
         sessions=[
-            PlannedSession(id=f"s{i}", record=f"s{i}", turns=[turn(k) for k in range(n)], child=i in (children or {}))
+            PlannedSession(
+                id=f"s{i}", record=f"s{i}", turns=[turn(k) for k in range(n)], child=i in (children or {})
+            )
             for i, n in enumerate(lengths)
         ],
     )
@@ -117,8 +119,13 @@ def test_a_sweep_deals_every_turn_once_and_each_session_to_one_worker(
     while played.holding:
         assert len(played.holding) <= width
         played.finish(data.draw(st.sampled_from(sorted(played.holding))))
-    assert sorted(g.session for _, g in played.granted) == [s for s, n in enumerate(lengths) for _ in range(n)]
-    times = [sum(g.session == grant.session for _, g in played.granted[:i]) for i, (_, grant) in enumerate(played.granted)]
+    assert sorted(g.session for _, g in played.granted) == [
+        s for s, n in enumerate(lengths) for _ in range(n)
+    ]
+    times = [
+        sum(g.session == grant.session for _, g in played.granted[:i])
+        for i, (_, grant) in enumerate(played.granted)
+    ]
     assert times == sorted(times), "a round began before the one before had ended"
     owners: dict[int, set[str]] = {}
     for worker, grant in played.granted:
@@ -146,11 +153,17 @@ def test_a_lost_worker_takes_its_started_sessions_and_nothing_else(
         played.finish(data.draw(st.sampled_from(sorted(played.holding))))
     # A turn that was granted and not yet begun is not lost with its worker.
     begun = {
-        g.session for lane, g in played.holding.items() if lane.startswith("a") and data.draw(st.booleans(), label="began")
+        g.session
+        for lane, g in played.holding.items()
+        if lane.startswith("a") and data.draw(st.booleans(), label="began")
     }
     for session in begun:
         allocator.started(session)
-    started = {i for i, state in enumerate(allocator.states) if state.started and state.owner == "A" and not state.done}
+    started = {
+        i
+        for i, state in enumerate(allocator.states)
+        if state.started and state.owner == "A" and not state.done
+    }
     played.lose("A")
     while played.holding:
         played.finish(data.draw(st.sampled_from(sorted(played.holding))))

@@ -19,7 +19,12 @@ def parsed(*words: str) -> dict[str, object]:
 
 def test_defaults() -> None:
     found = options.resolve(parsed())
-    assert (found.schedule, found.width, found.answers, found.nonce_scope) == ("sweep", 1, "recorded", "session")
+    assert (found.schedule, found.width, found.answers, found.nonce_scope) == (
+        "sweep",
+        1,
+        "recorded",
+        "session",
+    )
 
 
 def test_flags_win_over_environment_over_workload(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +62,11 @@ def test_a_workload_file_is_read_in_tables(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "part"),
-    [("sesions = 4", "unknown key 'sesions'"), ("sessions = ", "not valid TOML"), ('sessions = "four"', "should be a int")],
+    [
+        ("sesions = 4", "unknown key 'sesions'"),
+        ("sessions = ", "not valid TOML"),
+        ('sessions = "four"', "should be a int"),
+    ],
 )
 def test_a_bad_workload_file_is_refused(tmp_path: Path, text: str, part: str) -> None:
     path = tmp_path / "w.toml"

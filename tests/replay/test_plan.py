@@ -23,7 +23,14 @@ def chatml(messages: list[dict[str, Any]], tools: list[Any] | None) -> list[int]
     """A template that only appends."""
     ids = [1] + ([2, len(str(tools))] if tools else [])
     for m in messages:
-        ids += [10, hash(m["role"]) & 0xFF, 11, *words(m["content"] or ""), *words(str(m.get("tool_calls") or "")), 12]
+        ids += [
+            10,
+            hash(m["role"]) & 0xFF,
+            11,
+            *words(m["content"] or ""),
+            *words(str(m.get("tool_calls") or "")),
+            12,
+        ]
     return [*ids, 10, hash("assistant") & 0xFF, 11]
 
 
@@ -36,12 +43,18 @@ def moving(messages: list[dict[str, Any]], tools: list[Any] | None) -> list[int]
     return ids
 
 
-text = st.lists(st.sampled_from("alpha beta gamma delta eps zeta".split()), min_size=1, max_size=6).map(" ".join)
+text = st.lists(st.sampled_from("alpha beta gamma delta eps zeta".split()), min_size=1, max_size=6).map(
+    " ".join
+)
 message = st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "tool"]), "content": text})
 
 
 @given(
-    turns=st.lists(st.tuples(st.none() | st.integers(1, 5), st.lists(message, min_size=1, max_size=3)), min_size=1, max_size=6)
+    turns=st.lists(
+        st.tuples(st.none() | st.integers(1, 5), st.lists(message, min_size=1, max_size=3)),
+        min_size=1,
+        max_size=6,
+    )
 )
 def test_form_and_rendering_agree_on_a_template_that_appends(turns: list[Any]) -> None:
     prompts: list[tuple[plan.Prompt, int]] = []
@@ -87,7 +100,9 @@ def test_one_form_is_rendered_once() -> None:
     template = Template(chatml, lambda t: len(words(t)))
     for number in range(50):
         content = f"session {number}"
-        assert template.tokens([{"role": "user", "content": content}], None, [2]) == len(chatml([{"role": "user", "content": content}], None))
+        assert template.tokens([{"role": "user", "content": content}], None, [2]) == len(
+            chatml([{"role": "user", "content": content}], None)
+        )
     assert template.renderings == 2
 
 

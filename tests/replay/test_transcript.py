@@ -76,7 +76,11 @@ turn = st.tuples(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(turns=st.lists(turn, min_size=1, max_size=8), nonce=st.sampled_from(["", "77\n"]), system=st.sampled_from([None, "sys"]))
+@given(
+    turns=st.lists(turn, min_size=1, max_size=8),
+    nonce=st.sampled_from(["", "77\n"]),
+    system=st.sampled_from([None, "sys"]),
+)
 def test_every_prompt_is_what_the_format_says(
     contents: Contents, turns: list[Any], nonce: str, system: str | None
 ) -> None:
@@ -88,9 +92,7 @@ def test_every_prompt_is_what_the_format_says(
         transcript.advance(Turn(session="s", index=index, keep=keep, append=added))
         prompt = (prompt + ([answer] if answer else []))[:keep] + added
         assume(prompt)  # a turn without any message is no turn
-        expected = [
-            {**m, "content": CONTEXT} if isinstance(m["content"], dict) else dict(m) for m in prompt
-        ]
+        expected = [{**m, "content": CONTEXT} if isinstance(m["content"], dict) else dict(m) for m in prompt]
         if system is not None:
             expected.insert(0, {"role": "system", "content": nonce + system})
         found = body(transcript)["messages"]

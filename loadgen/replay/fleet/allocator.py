@@ -8,7 +8,6 @@ again. Warm-up sessions come first, and nothing else until they are done.
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ class Grant:
     """One piece of work. `turn`: play the session's next turn. `session`: play all that is left of it, not before
     `start_s` (endpoint seconds from the start of the run). `end`: nothing is left for this lane.
 
-    `skip` of a session's turns count as played: they are in the prompt and are not sent.
+    `skip` of a session's turns were played before the run was resumed: they are in the prompt and are not sent again.
     """
 
     kind: Literal["turn", "session", "end"]
@@ -39,7 +38,7 @@ class State:
 
     owner: str | None = None
     played: int = 0  # turns that are over
-    skip: int = 0  # of which were never sent by this run
+    skip: int = 0  # of which before the run was resumed
     busy: bool = False  # a grant is under way
     started: bool = False
     done: bool = False
@@ -223,12 +222,7 @@ class Sweep(Allocator):
 
 @dataclass
 class Sessions(Allocator):
-    """Whole sessions, in the trace's order: closed, open and timed differ in `arrival_s` only.
-
-    The first `mid_starts` of them are met at a turn drawn by the job's seed, as in a fleet that is under way.
-    """
-
-    mid_starts: int = 0
+    """Whole sessions, in the trace's order: closed, open and timed differ in `arrival_s` only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -237,10 +231,6 @@ class Sessions(Allocator):
             for number, (session, state) in enumerate(zip(self.job.sessions, self.states, strict=True))
             if not (session.child or session.warmup or state.done)
         )
-        generator = random.Random(self.job.seed)
-        for number in list(self._pending)[: self.mid_starts]:
-            state = self.states[number]
-            state.skip = max(state.skip, generator.randrange(len(self.job.sessions[number].turns)))
 
     def _grant(self, worker: str) -> Grant | None:
         if not self._pending:  # a lane waits until the last session is done: a lost worker's may come back

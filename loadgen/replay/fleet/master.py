@@ -67,12 +67,7 @@ class Master:
         if job.schedule["kind"] == "sweep":
             self.allocator = Sweep(job, done_before or {}, width=int(job.schedule["width"]))
         else:
-            self.allocator = Sessions(job, done_before or {}, mid_starts=lanes if job.schedule.get("mid_start") else 0)
-        for session, state in zip(job.sessions, self.allocator.states, strict=True):
-            if state.skip and not done_before:  # met in the middle: what is not sent is not planned either
-                info.plan.turns_by_session[session.id] -= state.skip
-                info.plan.turns -= state.skip
-                info.plan.prompt_tokens = info.plan.output_tokens = None
+            self.allocator = Sessions(job, done_before or {})
         self._cap = job.in_flight
         self._in_flight: dict[str, int] = {}
         self._entering: deque[tuple[str, str]] = deque()
@@ -338,6 +333,7 @@ def describe_run(job: Job, prepared: dict[str, Any], run: str, arguments: list[s
             "isolated": job.isolate,
             "nonce": prepared["nonce"],
             "cold_limit_tokens": prepared["cold_limit_tokens"],
+            "slo_ttft_s": prepared["slo_ttft_s"],
         },
         seed=job.seed,
         endpoint=Endpoint(
