@@ -26,6 +26,7 @@ def add_arguments(actions: Any) -> None:
         "--format", dest="format_name", metavar="NAME", help="format of the files (see docs/traces.md)"
     )
     importer.add_argument("--name", help="name of the trace (default: from the first path)")
+    importer.add_argument("--licence", help="licence of the data, kept in the trace (for example Apache-2.0)")
     importer.add_argument("--json", action="store_true", help="print one JSON object")
     importer.set_defaults(do=_import)
 
@@ -64,7 +65,9 @@ def add_arguments(actions: Any) -> None:
 def _import(args: argparse.Namespace) -> int:
     from loadgen.trace.importing import import_trace
 
-    done = import_trace(args.paths, args.out, format_name=args.format_name, name=args.name)
+    done = import_trace(
+        args.paths, args.out, format_name=args.format_name, name=args.name, licence=args.licence
+    )
     if args.json:
         report = {
             "skipped": dict(done.report.skipped),

@@ -26,11 +26,16 @@ class Imported:
 
 
 def import_trace(
-    paths: Sequence[Path], out: Path, *, format_name: str | None = None, name: str | None = None
+    paths: Sequence[Path],
+    out: Path,
+    *,
+    format_name: str | None = None,
+    name: str | None = None,
+    licence: str | None = None,
 ) -> Imported:
     """Read files and folders of one foreign format into a trace at `out`.
 
-    Without `format_name` it is detected by the files' contents; files of no known format are counted. Raises
+    `licence`: of the data, for the header (known for public data sets with a format of their own). Without `format_name` it is detected by the files' contents; files of no known format are counted. Raises
     InputError when a path is missing, the files are of several formats or of none, or nothing could be imported.
     """
     files = registry.files_of(paths)
@@ -48,7 +53,7 @@ def import_trace(
     header = Header(
         version=1,
         name=name or paths[0].name.split(".")[0] or "import",
-        source=Source(format=chosen.name, tool="loadgen trace import", licence=chosen.licence),
+        source=Source(format=chosen.name, tool="loadgen trace import", licence=licence or chosen.licence),
         fidelity=chosen.fidelity,
         block_size=chosen.block_size,
         made={"files": len(files)},
