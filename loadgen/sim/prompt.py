@@ -99,7 +99,11 @@ def content_text(content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        return "".join(part if isinstance(part, str) else str(part.get("text") or "") for part in content)
+        return "".join(
+            part if isinstance(part, str) else str(part.get("text") or "")
+            for part in content
+            if isinstance(part, str | dict)
+        )
     return ""
 
 

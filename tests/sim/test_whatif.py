@@ -232,3 +232,16 @@ def test_page_marks_itself_as_simulated(make: Maker) -> None:
         profile="blog", trace="t", schedule="closed", answers="live", promise=None, results=results, knee=knee
     )
     assert "not evidence" in page.render(grid)
+
+
+def test_the_measured_h200_in_a_sweep(make: Maker) -> None:
+    """3 x 140,000 tokens round robin, 8 tokens out: hit tokens as measured, TTFT within 10 %."""
+    workload = make(3, 3, first=140_032, new=64, output=1)
+    for arm, hbm, external, seconds in (("off", 72_256, 0, 7.82), ("lmcache-cpu", 72_256, 67_520, 0.40)):
+        outcome = WhatIf(profiles.load("h200"), arm, workload, sessions=3, schedule="sweep").run()
+        later = outcome.klass == 1
+        assert outcome.hbm[later] == pytest.approx([hbm] * 6, abs=400), (
+            "contexts are 32 to 160 tokens longer here, and so is what stays of the others shorter"
+        )
+        assert outcome.external[later] == pytest.approx([external] * 6, abs=256)
+        assert outcome.ttft_s[later] == pytest.approx([seconds] * 6, rel=0.1)

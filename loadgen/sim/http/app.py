@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import socket
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -90,6 +91,13 @@ async def _errors(
         return respond({"detail": f"body over {_LARGEST_BODY} bytes"}, 413)
     except web.HTTPException as error:
         return respond({"detail": error.reason}, error.status)
+    except Exception as error:
+        if os.environ.get("LOADGEN_DEBUG"):
+            raise
+        print(
+            f"loadgen sim: internal error: {type(error).__name__}: {error} in {request.path}", file=sys.stderr
+        )
+        return respond(errors.engine_failed().body(), 500)
 
 
 async def _models(service: Service, _: web.Request) -> web.StreamResponse:

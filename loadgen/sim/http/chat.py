@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from loadgen.sim.http import errors
+from loadgen.sim.http import errors, fields
 from loadgen.sim.http.generation import Format, Job, Usage
 from loadgen.sim.http.service import Service, check_sampling, job_options, whole_number
 from loadgen.sim.streams import Tokens
@@ -20,11 +20,9 @@ FINGERPRINT = "vllm-0.33.0-loadgensim"
 
 def make(service: Service, body: dict[str, Any], ident: str | None) -> tuple[Job, Format, bool]:
     """Validate as vLLM does and render the prompt. Runs in a thread when the body is large."""
-    messages = body.get("messages")
     if "messages" not in body:
         raise errors.missing("messages", len(body))
-    if not isinstance(messages, list):
-        raise errors.wrong_type("messages", "list_type", "a valid list", messages)
+    messages = fields.messages(body["messages"])
     check_sampling(body)
     service.check_model(body)
     if not messages:
@@ -33,16 +31,13 @@ def make(service: Service, body: dict[str, Any], ident: str | None) -> tuple[Job
             "BadRequestError",
             "Cannot apply chat template to an empty conversation. Provide at least one message.",
         )
-    for at, message in enumerate(messages):
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise errors.wrong_type(f"messages.{at}", "dict_type", "a valid dictionary with a role", message)
     tokens = service.prompts.chat(messages, body.get("tools"))
     name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     template = body.get("chat_template_kwargs")
     job = Job(
         tokens=tokens,
         max_tokens=service.room(len(tokens), whole_number(body, name, 1), name),
-        think=isinstance(template, dict) and bool(template.get("enable_thinking")),
+        think=bool(template and template.get("enable_thinking")),
         tool=_tool(body, messages, service.auto_tools),
         **job_options(body),
     )
@@ -54,13 +49,10 @@ def _tool(body: dict[str, Any], messages: list[dict[str, Any]], auto: bool) -> s
     tools = body.get("tools") or []
     choice = body.get("tool_choice") or ("auto" if tools else "none")
     if isinstance(choice, dict):
-        return str((choice.get("function") or {}).get("name"))
+        return fields.name_of(choice, "function")
     if not tools or choice == "none" or (choice == "auto" and (not auto or messages[-1]["role"] == "tool")):
         return None
-    try:
-        return str(tools[0]["function"]["name"])
-    except (KeyError, TypeError, IndexError):
-        raise errors.wrong_type("tools.0", "dict_type", "a valid function tool", tools[0]) from None
+    return fields.name_of(tools[0], "function")
 
 
 class ChatFormat:

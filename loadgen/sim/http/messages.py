@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from loadgen.sim.http import errors
+from loadgen.sim.http import errors, fields
 from loadgen.sim.http.chat import spell
 from loadgen.sim.http.generation import Format, Job, Usage, respond
 from loadgen.sim.http.service import Service, check_sampling, job_options, whole_number
@@ -22,19 +22,13 @@ _BLOCKS = {"text": "text", "think": "thinking", "tool": "tool_use"}
 
 def to_chat(body: dict[str, Any]) -> list[dict[str, Any]]:
     """Anthropic's conversation as chat messages: blocks in order, a tool result as a message of role tool."""
+    fields.check(body)
     chat: list[dict[str, Any]] = []
     if body.get("system"):
         chat.append({"role": "system", "content": content_text(body["system"])})
-    messages = body.get("messages")
-    if not isinstance(messages, list):
-        raise (
-            errors.missing("messages", len(body))
-            if messages is None
-            else errors.wrong_type("messages", "list_type", "a valid list", messages)
-        )
-    for at, message in enumerate(messages):
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise errors.wrong_type(f"messages.{at}", "dict_type", "a valid dictionary with a role", message)
+    if "messages" not in body:
+        raise errors.missing("messages", len(body))
+    for message in fields.messages(body["messages"]):
         content = message.get("content")
         blocks = content if isinstance(content, list) else [{"type": "text", "text": content_text(content)}]
         made: dict[str, Any] = {"role": message["role"], "content": "", "tool_calls": []}
@@ -71,7 +65,7 @@ def make(service: Service, body: dict[str, Any]) -> tuple[Job, Format, bool]:
     job = Job(
         tokens=tokens,
         max_tokens=service.room(len(tokens), whole_number(body, "max_tokens", 1), "max_completion_tokens"),
-        think=isinstance(thinking, dict) and thinking.get("type") in ("enabled", "adaptive"),
+        think=bool(thinking and thinking.get("type") in ("enabled", "adaptive")),
         tool=_tool(body, chat, service.auto_tools),
         **job_options(body),
     )
@@ -80,12 +74,13 @@ def make(service: Service, body: dict[str, Any]) -> tuple[Job, Format, bool]:
 
 def _tool(body: dict[str, Any], chat: list[dict[str, Any]], auto: bool) -> str | None:
     tools = body.get("tools") or []
-    choice = (body.get("tool_choice") or {}).get("type", "auto")
+    wanted = body.get("tool_choice") or {"type": "auto"}
+    choice = wanted.get("type", "auto") if isinstance(wanted, dict) else wanted
     if choice == "tool":
-        return str(body["tool_choice"].get("name"))
+        return fields.name_of(wanted)
     if not tools or choice == "none" or (choice == "auto" and (not auto or chat[-1]["role"] == "tool")):
         return None
-    return str(tools[0].get("name"))
+    return fields.name_of(tools[0])
 
 
 class MessagesFormat:

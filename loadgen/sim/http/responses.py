@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from loadgen.sim.http import errors
+from loadgen.sim.http import errors, fields
 from loadgen.sim.http.chat import spell
 from loadgen.sim.http.generation import Format, Job, Usage
 from loadgen.sim.http.service import Service, check_sampling, job_options, whole_number
@@ -20,6 +20,7 @@ from loadgen.sim.words import Piece
 
 def to_chat(body: dict[str, Any]) -> list[dict[str, Any]]:
     """Input items as chat messages."""
+    fields.check(body)
     chat: list[dict[str, Any]] = []
     if body.get("instructions"):
         chat.append({"role": "system", "content": str(body["instructions"])})
@@ -44,8 +45,8 @@ def to_chat(body: dict[str, Any]) -> list[dict[str, Any]]:
         elif kind == "reasoning":
             chat.append({"role": "assistant", "reasoning": content_text(item.get("content"))})
         else:
-            chat.append({"role": str(item.get("role", "user")), "content": content_text(item.get("content"))})
-    return chat
+            chat.append({"role": item.get("role", "user"), "content": item.get("content")})
+    return fields.messages(chat, "input")
 
 
 def make(service: Service, body: dict[str, Any]) -> tuple[Job, Format, bool]:
@@ -73,10 +74,10 @@ def _tool(body: dict[str, Any], chat: list[dict[str, Any]], auto: bool) -> str |
     ]
     choice = body.get("tool_choice") or "auto"
     if isinstance(choice, dict):
-        return str(choice.get("name"))
+        return fields.name_of(choice)
     if not tools or choice == "none" or (choice == "auto" and (not auto or chat[-1]["role"] == "tool")):
         return None
-    return str(tools[0].get("name"))
+    return fields.name_of(tools[0])
 
 
 class ResponsesFormat:

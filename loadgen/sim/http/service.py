@@ -15,7 +15,7 @@ from aiohttp import web
 
 from loadgen.sim.driver import Driver
 from loadgen.sim.engine import Engine
-from loadgen.sim.http import errors
+from loadgen.sim.http import errors, fields
 from loadgen.sim.http.faults import Rules
 from loadgen.sim.http.generation import Format, Generation, Job, Usage, respond
 from loadgen.sim.http.metrics import Metrics
@@ -184,6 +184,7 @@ def whole_number(body: dict[str, Any], name: str, least: int | None) -> int | No
 
 def check_sampling(body: dict[str, Any]) -> None:
     """Parameters that vLLM refuses whatever the API."""
+    fields.check(body)
     if body.get("stream_options") is not None and not body.get("stream"):
         raise errors.bad_value("Stream options can only be defined when `stream=True`.", "stream_options")
     temperature = body.get("temperature")
@@ -194,11 +195,8 @@ def check_sampling(body: dict[str, Any]) -> None:
     if (body.get("n") or 1) != 1:
         raise errors.bad_value("The simulated endpoint gives one answer a request.", "n", body["n"])
     salt = body.get("cache_salt")
-    if salt is not None and (not isinstance(salt, str) or not salt):
+    if salt == "":
         raise errors.bad_value("Parameter 'cache_salt' must be a non-empty string if provided.", "cache_salt")
-    transfer = body.get("kv_transfer_params")
-    if transfer is not None and not isinstance(transfer, dict):
-        raise errors.wrong_type("kv_transfer_params", "dict_type", "a valid dictionary", transfer)
 
 
 def job_options(body: dict[str, Any]) -> dict[str, Any]:

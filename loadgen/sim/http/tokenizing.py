@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from loadgen.sim.http import errors
+from loadgen.sim.http import errors, fields
 from loadgen.sim.http.generation import respond
 from loadgen.sim.http.service import Service
 
@@ -14,9 +14,8 @@ from loadgen.sim.http.service import Service
 def _tokenize(service: Service, body: dict[str, Any]) -> dict[str, Any]:
     service.check_model(body)
     if "messages" in body:
-        messages = body["messages"]
-        if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-            raise errors.wrong_type("messages", "list_type", "a valid list", messages)
+        fields.check(body)
+        messages = fields.messages(body["messages"])
         ids = service.prompts.chat(
             messages, body.get("tools"), open_answer=body.get("add_generation_prompt", True)
         )

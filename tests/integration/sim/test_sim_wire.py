@@ -351,3 +351,40 @@ def test_sigterm_in_the_middle_of_a_stream_ends_it_with_code_0(launch: Callable[
         chunks = answer.iter_raw()
         next(chunks)
         assert stop(server) == 0
+
+
+NASTY = [None, 0, -1, 1.5, True, "", "x", [], {}, [1], [None], [{}], {"a": 1}, [[1]], 10**30]
+FIELDS = (
+    "model", "messages", "prompt", "input", "max_tokens", "max_output_tokens", "min_tokens", "temperature", "stream_options",
+    "tools", "tool_choice", "cache_salt", "kv_transfer_params", "seed", "chat_template_kwargs", "thinking", "reasoning", "system", "tokens",
+)  # fmt: skip
+PATHS = (
+    CHAT,
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/tokenize",
+    "/detokenize",
+)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_a_client_sends_is_an_internal_error(server: Server, path: str) -> None:
+    good = {
+        "model": server.model, "messages": [{"role": "user", "content": "hi"}], "prompt": "hi", "input": "hi",
+        "max_tokens": 2, "max_output_tokens": 2, "tokens": [1000],
+    }  # fmt: skip
+    bodies: list[Any] = [{**good, field: value} for field in FIELDS for value in NASTY]
+    for value in NASTY:
+        for message in (
+            {"role": "user", "content": value}, {"role": value, "content": "x"}, {"role": "assistant", "tool_calls": value},
+            {"role": "assistant", "reasoning": value}, {"role": "user", "content": [{"type": "tool_result", "content": value}]},
+            {"type": "function_call_output", "output": value}, {"type": "reasoning", "content": value},
+        ):  # fmt: skip
+            bodies.append({**good, "messages": [message], "input": [message]})
+        bodies.append({**good, "tools": [value], "tool_choice": "required"})
+    with httpx.Client(timeout=30) as client:
+        for sent in bodies:
+            answer = client.post(server.url + path, json=sent)
+            assert answer.status_code < 500, (sent, answer.text)
