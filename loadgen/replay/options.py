@@ -58,6 +58,7 @@ class Options:
     stagger: float = _flag(0.0, "seconds between the starts of the first sessions", only=("closed",), metavar="S")
     jitter: float = _flag(0.0, "spread coarse session starts by up to this many seconds", only=("timed",), metavar="S")
     mid_start: bool = _flag(False, "the first live sessions start at a turn drawn by --seed, as a fleet under way", only=("closed",))
+    stages: str | None = _flag(None, "live sessions over time, as SESSIONS:SECONDS,…; the run ends with the last stage", only=("closed",), metavar="STAGES")
     in_flight: int | None = _flag(None, "most turns in flight at once, apart from live sessions", only=("closed", "open", "timed"), metavar="N")
     stop_after: int | None = _flag(None, "stop dealing after this many turns", metavar="N")
     warmup: int = _flag(0, "turns of the same shape, under other nonces, before the run; their samples are kept apart", metavar="N")

@@ -29,10 +29,11 @@ from loadgen.replay import options as run_options
 from loadgen.replay import schedule
 from loadgen.replay import webui
 from loadgen.replay.fleet.master import Master, describe_run
+from loadgen.replay.fleet import stages
 from loadgen.replay.fleet.rundir import new_run_dir
 from loadgen.replay.fleet.worker import Worker
 from loadgen.replay.handover import HANDOVER_ENV, Handover, copy_of, prepare_apart, read_handover
-from loadgen.replay.job import JOB_FILE
+from loadgen.replay.job import JOB_FILE, Job
 from loadgen.replay.progress import Progress
 from loadgen.replay.wire.target import Target
 from loadgen.report.gate import gate
@@ -63,6 +64,7 @@ class Plugin:
         self.exit_code: int | None = None
         self._known_workers: set[str] = set()
         self._draining = False
+        self._stages: stages.Stages | None = None
         self._progress: Progress | None = None
         options = environment.parsed_options
         if self.is_master:
@@ -77,6 +79,8 @@ class Plugin:
                 self.handover = self._prepared()
             if options is not None and options.headless:
                 self._set_lanes(options)
+            if self.handover is not None and self.handover.job.schedule.get("stages"):
+                self._stages = self._shape(self.handover.job, options)
         if self.is_worker:
             self.worker = Worker(self._to_master, self._fire)
             self.runner.register_message("lg-w-answer", self._on_answer)
@@ -144,7 +148,17 @@ class Plugin:
         elif options.num_users is None:
             options.num_users = 1 if kind == "closed" else min(roots, 1000)
         if options.spawn_rate is None:
-            options.spawn_rate = max(100, options.num_users)
+            options.spawn_rate = 100  # Locust warns above
+
+    def _shape(self, job: Job, options: Any) -> stages.Stages:
+        try:
+            shape = stages.install(self.environment, job.schedule["stages"], job.time_scale)
+        except InputError as error:
+            raise _refuse(str(error)) from None
+        if options.num_users not in (None, 1):
+            raise _refuse(f"-u {options.num_users} has no effect with --stages")
+        options.num_users = shape.most
+        return shape
 
     def begin(self) -> None:
         """`test_start`: the master makes the run folder, every worker gets ready."""
@@ -198,7 +212,7 @@ class Plugin:
             return
         self._draining = True
         self._drain(DRAIN_S)
-        time_is_up = self.environment.parsed_options.run_time and not self._finished()
+        time_is_up = (self.environment.parsed_options.run_time or self._stages) and not self._finished()
         self._finish(interrupted=False, stopped_by="time" if time_is_up else None)
 
     def quitting(self) -> None:

@@ -34,7 +34,7 @@ def describe(options: Options) -> dict[str, Any]:
         "human_gap_cap_s": options.human_gap_cap,
     }
     own: dict[str, dict[str, Any]] = {
-        "closed": {"stagger_s": options.stagger, "mid_start": options.mid_start},
+        "closed": {"stagger_s": options.stagger, "mid_start": options.mid_start, "stages": options.stages},
         "open": {"rate_per_s": options.rate, "burstiness": options.burstiness},
         "timed": {"speed": options.speed, "jitter_s": options.jitter},
     }

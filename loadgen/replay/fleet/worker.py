@@ -222,6 +222,10 @@ class Worker:
                 intended = self._at(grant.start_s) if timed and not job.sessions[grant.session].warmup else free_ns
                 cut = self._play_family(job, grant.session, intended, grant.skip)
                 self._send("session_done", {"run": job.run, "session": grant.session, "cut": cut})
+        except gevent.GreenletExit:  # Locust took this lane away: fewer users were asked for
+            if self.job is not None and not self.draining:
+                self._give_up(job, grant)
+            raise
         except Exception as error:  # a bug of ours must end the run, not leave it waiting for this lane
             log.debug("a lane broke", exc_info=True)
             words = f"{type(error).__name__}: {error}"
@@ -231,6 +235,13 @@ class Worker:
             self._lanes -= 1
             if self._lanes == 0:
                 self._idle.set()
+
+    def _give_up(self, job: Job, grant: Grant) -> None:
+        """The session of a lane that was taken away is cut."""
+        player = self._players.pop(grant.session, None)
+        if player is not None:
+            player.close()
+        self._send(f"{grant.kind}_done", {"run": job.run, "session": grant.session, "cut": True})
 
     def _at(self, offset_s: float) -> int:
         """Endpoint seconds from the start of the run on this worker's clock."""
