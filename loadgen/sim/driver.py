@@ -12,7 +12,8 @@ import time
 from typing import Protocol
 
 from loadgen.sim.alarm import Alarm
-from loadgen.sim.engine import Engine, Request, Step
+from loadgen.sim.engine import Engine
+from loadgen.sim.request import Request, Step
 
 LATE_S = 0.002
 """Wall seconds behind its deadline from which a token counts as late."""

@@ -25,8 +25,9 @@ from loadgen.errors import InputError
 from loadgen.measure.journal import read_samples
 from loadgen.measure.run import RunInfo, read_run
 from loadgen.measure.sample import Sample
-from loadgen.sim.engine import Engine, Request
+from loadgen.sim.engine import Engine
 from loadgen.sim.profile import Arm, Compute, Profile, Scheduler, Tier
+from loadgen.sim.request import Request
 from loadgen.sim.streams import Stream
 
 _LENGTHS = 4  # distinct cold lengths that a fit needs

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from loadgen.errors import InputError
-from loadgen.sim.engine import Engine, Request
+from loadgen.sim.engine import Engine
 from loadgen.sim.profile import Profile
+from loadgen.sim.request import Request
 from loadgen.sim.workload import Answers, PlannedSession, Streams, Workload
 
 Schedule = Literal["closed", "sweep", "timed"]

@@ -7,9 +7,10 @@ import pytest
 
 from loadgen.sim import profile as profiles
 from loadgen.sim.connector import ExternalTier
-from loadgen.sim.engine import Engine, Request
+from loadgen.sim.engine import Engine
 from loadgen.sim.link import Link
 from loadgen.sim.profile import Arm, Profile, Tier
+from loadgen.sim.request import Request
 from loadgen.sim.streams import Stream
 
 CONTEXT = 140_000

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from loadgen.sim import profile as profiles
-from loadgen.sim.engine import Engine, Request
+from loadgen.sim.engine import Engine
 from loadgen.sim.profile import Profile
+from loadgen.sim.request import Request
 from loadgen.sim.streams import Interner, Stream
 
 CONTEXT = 140_000

@@ -12,8 +12,9 @@ from loadgen.measure.journal import SampleWriter
 from loadgen.measure.run import Endpoint, Plan, RunInfo, write_run
 from loadgen.measure.sample import Sample, Tiers, TurnClass
 from loadgen.sim import profile as profiles
-from loadgen.sim.engine import Engine, Request
+from loadgen.sim.engine import Engine
 from loadgen.sim.fit import Runs, fit, to_toml
+from loadgen.sim.request import Request
 from loadgen.sim.streams import Stream
 
 KV = 131_072

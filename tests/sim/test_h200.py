@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from loadgen.sim import profile as profiles
-from loadgen.sim.engine import Engine, Request
+from loadgen.sim.engine import Engine
+from loadgen.sim.request import Request
 from loadgen.sim.streams import Stream
 
 CONTEXT = 140_000

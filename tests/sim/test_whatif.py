@@ -243,5 +243,5 @@ def test_the_measured_h200_in_a_sweep(make: Maker) -> None:
         assert outcome.hbm[later] == pytest.approx([hbm] * 6, abs=400), (
             "contexts are 32 to 160 tokens longer here, and so is what stays of the others shorter"
         )
-        assert outcome.external[later] == pytest.approx([external] * 6, abs=256)
+        assert outcome.external[later] == pytest.approx([external] * 6, abs=700)
         assert outcome.ttft_s[later] == pytest.approx([seconds] * 6, rel=0.1)

@@ -13,9 +13,9 @@ import numpy as np
 import orjson
 from aiohttp import HttpVersion11, web
 
-from loadgen.sim.engine import Request
 from loadgen.sim.http import errors
 from loadgen.sim.http.faults import Fault
+from loadgen.sim.request import Request
 from loadgen.sim.streams import Tokens
 from loadgen.sim.words import Piece
 

@@ -12,9 +12,9 @@ from prometheus_client.registry import Collector
 
 from loadgen.sim.connector import ExternalTier
 from loadgen.sim.driver import LATE_S
-from loadgen.sim.engine import Request, Step
 from loadgen.sim.http.lmcache import LmcacheMetrics
 from loadgen.sim.profile import Profile
+from loadgen.sim.request import Request, Step
 
 _TTFT = (
     0.001,

@@ -12,7 +12,8 @@ import pytest
 from simulated import Server
 
 from loadgen.sim import profile as profiles
-from loadgen.sim.engine import Engine, Request
+from loadgen.sim.engine import Engine
+from loadgen.sim.request import Request
 from loadgen.sim.streams import Stream
 
 SCALE = 50.0
