@@ -72,6 +72,17 @@ def test_a_server_that_restarts_fails_only_what_was_under_way(driver: Any, serve
     assert [r["error"] for r in results] == [None, ErrorClass.RESET, None, None]
 
 
+def test_resets_under_load_cost_no_other_stream(driver: Any, server: FaultServer) -> None:
+    server.scripts["dies"] = [HEAD, chunk(delta(content="a")), 0.03, "reset"]
+    server.scripts["long"] = healthy(tokens=20)
+    turns = [{"script": "long"}, {"script": "dies"}] * 15
+    for turn, result in zip(turns, driver.run(server.url, turns), strict=True):
+        if turn["script"] == "long":
+            check_healthy(result, tokens=20)
+        else:
+            assert (result["error"], result["chunks"]) == (ErrorClass.RESET, 1)
+
+
 def test_nobody_listens(driver: Any, server: FaultServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -167,3 +169,23 @@ def test_a_secret_free_error_has_the_servers_words() -> None:
     exchange, decoder = decode(b"HTTP/1.1 404 Not Found\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
     assert (exchange.error, exchange.message) == (ErrorClass.HTTP_4XX, "HTTP 404: Not Found")
     assert decoder.reusable
+
+
+def test_what_is_sans_io_needs_no_gevent() -> None:
+    modules = (
+        "apis",
+        "decoder",
+        "exchange",
+        "failures",
+        "headers",
+        "proxy",
+        "sse",
+        "stamps",
+        "stream",
+        "target",
+    )
+    lines = [f"import loadgen.replay.wire.{name}" for name in modules] + [
+        "import sys",
+        "assert 'gevent' not in sys.modules",
+    ]
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
