@@ -31,7 +31,7 @@ def add_arguments(actions: Any) -> None:
     importer.set_defaults(do=_import)
 
     exporter = actions.add_parser("export", help="write a trace in another tool's format")
-    exporter.add_argument("trace", type=Path)
+    exporter.add_argument("trace", type=Path, help="trace file")
     exporter.add_argument(
         "--to", required=True, metavar="NAME", help="mooncake, weka, vllm, lmcache, aiperf or otel"
     )
@@ -41,8 +41,8 @@ def add_arguments(actions: Any) -> None:
     anonymous = actions.add_parser(
         "anonymize", help="keep lengths, prefix structure and timing; drop all content"
     )
-    anonymous.add_argument("trace", type=Path)
-    anonymous.add_argument("-o", "--out", type=Path, required=True)
+    anonymous.add_argument("trace", type=Path, help="trace file")
+    anonymous.add_argument("-o", "--out", type=Path, required=True, help="trace to write")
     anonymous.add_argument(
         "--block-size",
         type=int,
@@ -53,8 +53,8 @@ def add_arguments(actions: Any) -> None:
     anonymous.set_defaults(do=_anonymize)
 
     redactor = actions.add_parser("redact", help="replace secrets by text of equal token length")
-    redactor.add_argument("trace", type=Path)
-    redactor.add_argument("-o", "--out", type=Path, required=True)
+    redactor.add_argument("trace", type=Path, help="trace file")
+    redactor.add_argument("-o", "--out", type=Path, required=True, help="trace to write")
     redactor.add_argument(
         "--personal", action="store_true", help="e-mail addresses and names of home folders, too"
     )

@@ -57,7 +57,7 @@ def add_arguments(actions: Any) -> None:
     fit = actions.add_parser(
         "fit", help="fit a profile to a trace, and say how well a synthetic trace conforms to it"
     )
-    fit.add_argument("trace", type=Path)
+    fit.add_argument("trace", type=Path, help="trace file")
     fit.add_argument("-o", "--out", type=Path, required=True, help="profile to write (.json)")
     fit.add_argument("--name", help="name of the profile (default: the file's)")
     fit.add_argument(
@@ -75,15 +75,15 @@ def add_arguments(actions: Any) -> None:
     fit.add_argument(
         "--sessions", type=int, default=500, help="synthetic sessions of the comparison (default: 500)"
     )
-    fit.add_argument("--seed", type=int, default=0)
+    fit.add_argument("--seed", type=int, default=0, help="same seed, same result (default: 0)")
     fit.add_argument("--json", action="store_true", help="print the comparison as JSON")
     fit.set_defaults(do=_fit)
 
     fill = actions.add_parser(
         "fill", help="give a content-free trace text of exactly its lengths and sharing"
     )
-    fill.add_argument("trace", type=Path)
-    fill.add_argument("-o", "--out", type=Path, required=True)
+    fill.add_argument("trace", type=Path, help="trace file")
+    fill.add_argument("-o", "--out", type=Path, required=True, help="trace to write")
     fill.add_argument(
         "--corpus", required=True, help="recipe, repository, or folder of contexts that the text comes from"
     )
@@ -98,7 +98,7 @@ def add_arguments(actions: Any) -> None:
     fill.add_argument(
         "--per-prompt", type=int, default=0, metavar="TOKENS", help="tokens that it adds to a prompt"
     )
-    fill.add_argument("--seed", type=int, default=0)
+    fill.add_argument("--seed", type=int, default=0, help="same seed, same result (default: 0)")
     fill.set_defaults(do=_fill)
 
 

@@ -13,7 +13,7 @@ from loadgen.errors import EXIT_OK, InputError
 
 def add_arguments(actions: Any) -> None:
     show = actions.add_parser("show", help="print what is in a trace, and its hit share against cache size")
-    show.add_argument("trace", type=Path)
+    show.add_argument("trace", type=Path, help="trace file")
     show.add_argument("--json", action="store_true", help="print one JSON object (keys: docs/traces.md)")
     show.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots that opens offline")
     show.add_argument(
@@ -39,7 +39,7 @@ def add_arguments(actions: Any) -> None:
     validate = actions.add_parser(
         "validate", help="check every record of traces; exit code 2 at the first fault"
     )
-    validate.add_argument("traces", type=Path, nargs="+", metavar="TRACE")
+    validate.add_argument("traces", type=Path, nargs="+", metavar="TRACE", help="trace files")
     validate.set_defaults(do=_validate)
 
 

@@ -26,7 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="TOML file of an external tier, or `none`; repeatable (default: the arm's)",
     )
-    parser.add_argument("--schedule", choices=("closed", "sweep", "timed"), default="closed")
+    parser.add_argument(
+        "--schedule",
+        choices=("closed", "sweep", "timed"),
+        default="closed",
+        help="order and timing of turns (default: closed)",
+    )
     parser.add_argument(
         "--answers",
         choices=("live", "recorded"),
