@@ -196,6 +196,38 @@ def test_weka_counts_from_the_root_where_children_do(tmp_path: Path) -> None:
         assert trace.sessions[1].start_s == 5.0
 
 
+def test_weka_tells_flattened_agents_apart(tmp_path: Path) -> None:
+    def request(t: float, size: int, ids: list[int], api: float = 3.0) -> dict[str, Any]:
+        return {
+            "t": t,
+            "type": "n",
+            "model": "m",
+            "in": size,
+            "out": 5,
+            "hash_ids": ids,
+            "stop": "tool_use",
+            "api_time": api,
+        }
+
+    rows = [
+        request(0, 320, [1, 2, 3, 4, 5]),
+        request(4, 384, [1, 2, 3, 4, 5, 6], api=20.0),
+        request(5, 192, [1, 20, 21]),  # starts while the one before is under way, and shares tools alone
+        request(9, 256, [1, 20, 21, 22]),
+        request(30, 448, [1, 2, 3, 4, 5, 6, 7]),
+        request(40, 128, [1, 2]),  # a compaction: nobody else was busy
+    ]
+    (tmp_path / "t.json").write_bytes(fixtures.doc({**fixtures.WEKA, "requests": rows}))
+    done = import_trace([tmp_path / "t.json"], tmp_path / "o.jsonl")
+    assert (done.counts["sessions"], done.counts["sub_agents"], done.counts["turns"]) == (2, 1, 6)
+    with open_trace(done.path) as trace:
+        assert [t.input_tokens for t in turns(trace)] == [320, 384, 448, 128]
+        assert [t.input_tokens for t in turns(trace, 1)] == [192, 256]
+        child = trace.sessions[1].parent
+        assert child is not None
+        assert (child.turn, child.wait) == (0, False)
+
+
 def test_weka_says_where_lengths_and_ids_disagree(tmp_path: Path) -> None:
     rows = [dict(r) for r in fixtures.WEKA["requests"]]  # type: ignore[attr-defined]
     rows[0]["in"], rows[1]["in"] = 130, 400

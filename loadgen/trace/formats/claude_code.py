@@ -142,14 +142,15 @@ def _path(log: Log, call: Node, results: dict[int, list[Node]]) -> list[Node]:
         node = log.above(node)
     path.reverse()
     whole: list[Node] = []
+    placed: set[int] = set()
     for step in path:
-        if step.is_call:
-            whole.append(step)
-            siblings = [result for result in results[step.order] if result.order < call.order]
-            whole.extend(siblings)
-            taken.update(result.order for result in siblings)
-        elif not (whole and step in whole):
-            whole.append(step)
+        for node in (
+            step,
+            *(result for result in results[step.order] if step.is_call and result.order < call.order),
+        ):
+            if node.order not in placed:
+                placed.add(node.order)
+                whole.append(node)
     return whole
 
 

@@ -87,6 +87,16 @@ def _read(files: Sequence[Path], report: Report) -> Iterator[list[Agent]]:
                 report.skip("trace without a request", where)
 
 
+class _Chain:
+    """A conversation and its last prompt's ids as bytes."""
+
+    __slots__ = ("agent", "ids")
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.ids = b""
+
+
 class _Family:
     def __init__(self, name: str, tree: BlockTree, report: Report) -> None:
         self.name = name
@@ -101,8 +111,11 @@ class _Family:
         return [main, *self.children] if main.calls or self.children else []
 
     def _requests(self, agent: Agent, rows: Sequence[msgspec.Raw], origin: float) -> None:
-        """`origin`: what is added to each `t`. Requests in file order, which is time order."""
-        last_ids = b""
+        """`origin`: what is added to each `t`. Requests in file order, which is time order.
+
+        Agents that a capture has flattened into this list are told apart by what they share: see `_chain_of`.
+        """
+        chains = [_Chain(agent)]
         for number, raw in enumerate(rows):
             where = f"{self.name} request {number}"
             try:
@@ -116,13 +129,52 @@ class _Family:
             ids = bytes(request.hash_ids)
             call = self._call(request, origin)
             with self.report.tolerate("request whose hash_ids are no list of integers", where):
-                same, fresh = _new_ids(last_ids, ids)
-                if same > self.tree.known(agent.id):  # the last request's surplus ids were dropped
+                chain, same, fresh = self._chain_of(chains, ids, call)
+                if same > self.tree.known(chain.agent.id):  # the last request's surplus ids were dropped
                     same, fresh = 0, _ids(ids)
-                if self._place(agent, request, same, fresh, call, where):
-                    last_ids = ids
-                    _gaps(agent, call, request)
-                    agent.calls.append(call)
+                if self._place(chain.agent, request, same, fresh, call, where):
+                    chain.ids = ids
+                    _gaps(chain.agent, call, request)
+                    chain.agent.calls.append(call)
+                    chains.remove(chain)
+                    chains.append(chain)
+
+    def _chain_of(self, chains: list[_Chain], ids: bytes, call: Call) -> tuple[_Chain, int, list[int]]:
+        """The conversation that a request continues, how many ids it shares with its last prompt, and the other ids.
+
+        The last one that spoke, unless the request keeps less than half of its prompt: then another one of which it
+        keeps at least half, or, if it starts before the last one's answer has ended, an agent of its own.
+        """
+        last = chains[-1]
+        same, fresh = _new_ids(last.ids, ids)
+        known = self.tree.known(last.agent.id)
+        if 2 * same >= known or not last.agent.calls:
+            return last, same, fresh
+        for other in reversed(chains[:-1]):
+            others, rest = _new_ids(other.ids, ids)
+            if 2 * others >= self.tree.known(other.agent.id) > 0 and others > same:
+                return other, others, rest
+        end = last.agent.calls[-1].end_s
+        if call.start_s is not None and end is not None and call.start_s < end - 0.5:
+            main = min(chains, key=lambda chain: chain.agent.parent is not None)
+            ended = [
+                i for i, c in enumerate(main.agent.calls) if c.end_s is not None and c.end_s <= call.start_s
+            ]
+            found = _Chain(
+                Agent(
+                    id=f"{self.name}/flat{len(self.children)}",
+                    calls=[],
+                    parent=(main.agent.id, ended[-1] if ended else 0),
+                    kind="sub",
+                )
+            )
+            self.report.note(
+                "agent told from a flattened capture by its overlap and its prefix", found.agent.id
+            )
+            self.children.append(found.agent)
+            chains.append(found)
+            return found, 0, _ids(ids)
+        return last, same, fresh
 
     def _place(
         self, agent: Agent, request: _Request, same: int, fresh: list[int], call: Call, where: str
