@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module, one line of help), in the order of `loadgen --help`
     "demo": ("loadgen.cli.demo", "the whole way in one command, on a simulated endpoint"),
     "run": ("loadgen.cli.run", "replay a trace or a corpus against an endpoint"),
+    "capacity": ("loadgen.cli.capacity", "find the largest load that meets an SLO"),
     "report": ("loadgen.cli.report", "rebuild the summary and the report of a run from its samples"),
     "compare": ("loadgen.cli.compare", "compare runs or arms, run against run"),
     "gate": ("loadgen.cli.gate", "judge a run by SLOs and a baseline, for CI"),

@@ -14,6 +14,7 @@ from pathlib import Path
 from loadgen import tokens
 from loadgen.corpus import build, recipe
 from loadgen.corpus.context import ContextSet
+from loadgen.corpus.writer import Progress
 from loadgen.errors import EXIT_INTERRUPTED
 from loadgen.experiment.simulated import simulated_endpoint
 from loadgen.replay import launch
@@ -47,7 +48,7 @@ class Result:
     code: int  # the worst exit code of the arms
 
 
-def build_contexts(demo: Demo, folder: Path, progress: build.Progress | None) -> ContextSet:
+def build_contexts(demo: Demo, folder: Path, progress: Progress | None) -> ContextSet:
     """Step 1. Raises InputError when the corpus is missing or has too little text."""
     source = recipe.resolve(demo.corpus, demo.rev)
     return build.build(
@@ -63,7 +64,7 @@ def build_contexts(demo: Demo, folder: Path, progress: build.Progress | None) ->
 def play(
     demo: Demo,
     *,
-    building: Callable[[], build.Progress | None],
+    building: Callable[[], Progress | None],
     built: Callable[[ContextSet], None],
     planned: Callable[[str, Prepared], None],
 ) -> Result:
