@@ -39,6 +39,16 @@ def test_the_version_shows_the_commit_of_a_checkout() -> None:
         assert head.startswith(found[1])
 
 
+def test_windows_is_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert main(["demo"]) == 2
+    said = capsys.readouterr().err
+    assert "Windows is not supported" in said
+    assert said.count("\n") == 1
+
+
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["gate", "--help"], ["sim", "--help"]])
 def test_help_imports_nothing_heavy(words: list[str]) -> None:
     """Start-up time itself is in benchmarks/startup.py; what makes it slow is imports."""
