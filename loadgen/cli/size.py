@@ -100,6 +100,7 @@ def run(args: argparse.Namespace) -> int:
             utilization=args.gpu_memory_utilization,
             gds_path=args.gds_path,
             version=emit.lmcache_version(args.lmcache_version),
+            sliding=shape.sliding_layers > 0,
         )
     if args.json:
         formulas = {figure.key: figure.formula for figure in figures}

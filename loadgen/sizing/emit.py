@@ -65,6 +65,7 @@ def write(
     utilization: float,
     gds_path: str,
     version: str,
+    sliding: bool = False,
 ) -> list[Path]:
     """Write `off.sh`, `offload.sh`, `off-equal-pool.sh` and `lmcache.yaml`. Raises InputError when they cannot be right."""
     _release(version)
@@ -90,6 +91,13 @@ def write(
     if given.dtype == "fp8":
         common.append(
             ("--kv-cache-dtype fp8", "1 byte for every KV element; the weights' type says nothing about it")
+        )
+    if sliding:
+        common.append(
+            (
+                "--disable-hybrid-kv-cache-manager",
+                "the connector turns it off (vLLM 0.20): without this the arms have different memory layouts",
+            )
         )
     share = [(f"--gpu-memory-utilization {utilization:.3f}", "all HBM to weights and the KV pool")]
     lower = [

@@ -82,7 +82,9 @@ def read(path: Path) -> Shape:
 def parse(config: Mapping[str, Any], name: str) -> Shape:
     """Shape from a configuration's keys. Raises KeyError for one that is missing."""
     outer = config
-    while (inner := next((config[key] for key in _NESTED if isinstance(config.get(key), dict)), None)) is not None:
+    while (
+        inner := next((config[key] for key in _NESTED if isinstance(config.get(key), dict)), None)
+    ) is not None:
         config = inner
     layers = int(_first(config, "num_hidden_layers", "n_layers", "n_layer", "num_layers"))
     if layers < 1:

@@ -157,3 +157,10 @@ def test_bad_arguments_exit_with_2(capsys: pytest.CaptureFixture[str], tmp_path:
         assert cli.main(["size", *more]) == 2
         assert capsys.readouterr().err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_models_with_windows_get_the_same_layout_in_every_arm(tmp_path: Path) -> None:
+    assert cli.main(["size", "gpt-oss-120b", "--pool-gb-per-gpu", "40", "--emit", str(tmp_path)]) == 0
+    scripts = [path.read_text() for path in tmp_path.glob("*.sh")]
+    assert len(scripts) == 3
+    assert all("--disable-hybrid-kv-cache-manager" in script for script in scripts)

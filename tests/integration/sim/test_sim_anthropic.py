@@ -61,3 +61,16 @@ def test_thinking(client: Any, server: Server) -> None:
 def test_errors(client: Any, server: Server) -> None:
     with pytest.raises(anthropic.NotFoundError, match="does not exist"):
         client.messages.create(model="nope", max_tokens=1, messages=[{"role": "user", "content": "x"}])
+
+
+def test_cached_tokens_are_no_input_tokens(client: Any, server: Server) -> None:
+    question: dict[str, Any] = {
+        "model": server.model,
+        "max_tokens": 2,
+        "messages": [{"role": "user", "content": "go " * 300 + "on"}],
+    }
+    cold = client.messages.create(**question).usage
+    warm = client.messages.create(**question).usage
+    assert cold.cache_read_input_tokens == 0
+    assert warm.cache_read_input_tokens == (cold.input_tokens - 1) // 16 * 16
+    assert warm.input_tokens + warm.cache_read_input_tokens == cold.input_tokens
