@@ -9,14 +9,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from loadgen import paths
 from loadgen.errors import InputError
+from loadgen.replay.wire import headers
 
 SCHEDULES = ("sweep", "closed", "open", "timed")
 ANSWERS = ("recorded", "live", "tokens")
@@ -78,6 +79,8 @@ class Options:
     header: list[str] = _flag((), "extra header 'Name: value'; $VAR in the value is read from the environment at send time", metavar="H")
     session_header: str | None = _flag(None, "header that carries the session's id, for routers with session affinity", metavar="NAME")
     auth_scheme: str = _flag("Bearer", "scheme in front of the key, such as Bearer or BackendAI", metavar="WORD")
+    proxy: str | None = _flag(None, "HTTP proxy to go through; without it a proxy of the environment is refused, since it buffers", metavar="URL")
+    ca_file: str | None = _flag(None, "certificate authorities (PEM) to trust instead of the system's", metavar="FILE")
     cache_salt: bool = _flag(False, "send vLLM's cache_salt with the nonce's scope beside the nonce")
     api_key_env: str = _flag("OPENAI_API_KEY", "environment variable that holds the API key", metavar="VAR")
     first_token_timeout: float = _flag(600.0, "longest wait for a first token", metavar="S")
@@ -126,10 +129,10 @@ class Options:
             raise InputError("--answers live has no meaning with --api completions; use --answers tokens")
         if self.client == "openai" and self.api == "messages":
             raise InputError("--client openai does not speak --api messages")
-        for text in self.header:
-            name, colon, value = text.partition(":")
-            if not colon or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not value.strip() or "\n" in value or "\r" in value:
-                raise InputError(f"--header {name!r}… is not of the form 'Name: value'")
+        headers.parse(self.header)
+        headers.credentials(None, scheme=self.auth_scheme)
+        if self.proxy and self.client == "openai":
+            raise InputError("--client openai does not go through a proxy")
         if self.trace and self.contexts:
             raise InputError("--trace and --contexts exclude each other: a trace names its own contexts")
         if self.trace:
@@ -187,7 +190,8 @@ def read_workload(path: Path) -> dict[str, Any]:
     """A workload file as a flat dictionary of options. Tables `[trace]`, `[schedule]`, `[endpoint]` and `[replay]` are
     for people: the keys inside are the flags' names with underscores. Raises InputError naming the unknown key."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        shipped = None if path.exists() else paths.data_dir("workloads") / path
+        data = tomllib.loads((shipped if shipped and shipped.is_file() else path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"there is no workload file {path}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

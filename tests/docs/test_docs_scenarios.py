@@ -13,6 +13,7 @@ import pytest
 from doc_pages import DOCS, ROOT
 
 from loadgen import paths
+from loadgen.errors import InputError
 from loadgen.replay.options import read_workload, resolve
 from loadgen.replay.scenario import workload
 
@@ -35,6 +36,17 @@ def test_a_workload_resolves_and_stands_in_the_docs(path: Path) -> None:
     options = resolve({}, read_workload(path))
     assert options.trace is None or paths.find(options.trace).is_file()
     assert f"`{path.name}`" in (DOCS / "scenarios.md").read_text()
+
+
+def test_a_shipped_workload_is_found_by_its_name_and_a_file_of_that_name_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_workload(Path("chat.toml"))["corpus"] == "chat"
+    (tmp_path / "chat.toml").write_text('corpus = "mine"')
+    assert read_workload(Path("chat.toml"))["corpus"] == "mine"
+    with pytest.raises(InputError, match="there is no workload file nowhere.toml"):
+        read_workload(Path("nowhere.toml"))
 
 
 def test_every_workload_has_a_locustfile() -> None:
