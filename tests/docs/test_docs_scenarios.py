@@ -45,7 +45,7 @@ def test_a_shipped_workload_is_found_by_its_name_and_a_file_of_that_name_wins(
     assert read_workload(Path("chat.toml"))["corpus"] == "chat"
     (tmp_path / "chat.toml").write_text('corpus = "mine"')
     assert read_workload(Path("chat.toml"))["corpus"] == "mine"
-    with pytest.raises(InputError, match="there is no workload file nowhere.toml"):
+    with pytest.raises(InputError, match=r"there is no workload file nowhere\.toml"):
         read_workload(Path("nowhere.toml"))
 
 
