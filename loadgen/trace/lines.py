@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import stat
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -35,9 +36,11 @@ def open_unpacked(path: Path) -> tuple[BinaryIO, str]:
     Raises InputError when the file cannot be read, is damaged, or unpacks to an absurd size.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError(f"{path} cannot be read: it is no regular file")
         raw: BinaryIO = path.open("rb", buffering=_CHUNK)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     try:
         digest = hashlib.file_digest(raw, "sha256").hexdigest()  # type: ignore[arg-type]
         raw.seek(0)

@@ -78,9 +78,11 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
         if path.is_dir():
             for folder, folders, names in os.walk(path):
                 folders[:] = sorted(name for name in folders if name not in _SKIPPED)
-                found.extend(Path(folder, name) for name in sorted(names))
-        elif path.exists():
+                found.extend(file for name in sorted(names) if (file := Path(folder, name)).is_file())
+        elif path.is_file():
             found.append(path)
+        elif path.exists():
+            raise InputError(f"{path} is neither a file nor a folder")
         else:
             raise InputError(f"{path} does not exist")
     return list(dict.fromkeys(found))
