@@ -148,17 +148,8 @@ def _print(grid: Grid) -> None:
 
     console = Console()
     table = Table(title=f"simulated: {escape(grid.profile)}", title_justify="left", box=None, pad_edge=False)
-    table.add_column("configuration")
-    for head in (
-        "sessions",
-        "first p50 s",
-        "reuse p50 s",
-        "p95 s",
-        "HBM %",
-        "ext. %",
-        "read GB/s",
-        "within %",
-    ):
+    table.add_column("configuration", min_width=14, overflow="fold")
+    for head in ("N", "first", "reuse", "p95", "HBM %", "ext. %", "GB/s", "kept %"):
         table.add_column(head, justify="right", no_wrap=True)
     for row in grid.results:
         reuse, first = row.ttft_s["reuse"], row.ttft_s["first"]
@@ -171,13 +162,16 @@ def _print(grid: Grid) -> None:
             "-" if row.sessions_within is None else f"{row.sessions_within * 100:.0f}",
         )
     console.print(table)
+    console.print(
+        "N: sessions; first, reuse, p95: TTFT in s (p50 of first turns, p50 and p95 of reuse turns); GB/s: reads of the tier"
+    )
     rejected = sum(row.rejected for row in grid.results)
     if rejected:
         console.print(f"{rejected} turns left out: their prompt and answer are larger than the KV pool")
+    fewest = min(row.sessions for row in grid.results)
     for name, knee in grid.knee.items():
-        console.print(
-            f"{escape(name)}: the promise holds up to {'no number of' if knee is None else knee} sessions"
-        )
+        told = f"holds up to {knee} sessions" if knee is not None else f"does not hold for {fewest} sessions"
+        console.print(f"{escape(name)}: the promise {told}")
 
 
 def _number(value: float | None) -> str:
