@@ -33,6 +33,7 @@ from loadgen.record.forwarder import Config
 from loadgen.record.proxy import Proxy
 
 TICK = os.sysconf("SC_CLK_TCK")
+START_WITHIN_S = 2.0  # agents do not all ask, and end, at the same moment
 PAYLOAD = "a few words of an answer"
 
 
@@ -71,6 +72,7 @@ async def play(url: str, streams: int) -> list[int]:
     latencies: list[int] = []
 
     async def one(session: aiohttp.ClientSession, number: int) -> None:
+        await asyncio.sleep(random.uniform(0, START_WITHIN_S))
         body = {
             "model": "m",
             "stream": True,

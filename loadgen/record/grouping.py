@@ -50,7 +50,7 @@ class Asked(msgspec.Struct, kw_only=True):
     answered: bool = True  # the answer came whole
 
 
-class Spawn(msgspec.Struct, kw_only=True):
+class Spawn(msgspec.Struct, kw_only=True, eq=False):
     """A tool call whose text may become a sub-agent's first message."""
 
     text: str
@@ -60,14 +60,15 @@ class Spawn(msgspec.Struct, kw_only=True):
     wait: bool
 
 
-class Chain(msgspec.Struct, kw_only=True):
+class Chain(msgspec.Struct, kw_only=True, eq=False):
     """A session as it stands after its last turn. `head` is that turn's prompt and, where there was one, its answer."""
 
     id: str
     identity: Identity
     prefix: bytes
     agent: str
-    parent: Place | None = None
+    parent: Chain | None = None
+    parent_turn: int = 0
     prompt: list[bytes] = []
     head: list[bytes] = []
     answers: set[bytes] = set()  # what the model said in this chain, less what the first prompt held already
@@ -95,8 +96,6 @@ class Place(msgspec.Struct, kw_only=True):
     append_from: int = 0
     since_ns: int | None = None  # end of what this turn waited for; null when it waited for nothing
     call_id: str | None = None  # of the tool call that spawned this chain
-    parent: Chain | None = None
-    parent_turn: int = 0
     wait: bool = False
 
 
@@ -104,7 +103,7 @@ class Grouper:
     """Keeps the chains of one recording. `place` decides, `answered` then moves the chain on."""
 
     def __init__(self) -> None:
-        self.chains: list[Chain] = []
+        self._made = 0
         self._by_agent: dict[tuple[str | None, str | None], list[Chain]] = {}
         self._spawns: list[Spawn] = []
 
@@ -145,6 +144,11 @@ class Grouper:
                 Spawn(text=task.text, chain=chain, turn=place.index, call_id=task.call_id, wait=task.wait)
             )
         del self._spawns[:-_KEPT_SPAWNS]
+
+    def forget(self, chain: Chain) -> None:
+        """Nothing continues this chain any more, and nothing descends from it."""
+        self._by_agent[chain.identity.conversation, chain.identity.agent].remove(chain)
+        self._spawns = [spawn for spawn in self._spawns if spawn.chain is not chain]
 
     # the rules
 
@@ -264,8 +268,8 @@ class Grouper:
 
     def _new(self, asked: Asked, agent: str) -> Chain:
         identity = asked.identity
-        chain = Chain(id=f"s{len(self.chains) + 1}", identity=identity, prefix=asked.prefix, agent=agent)
-        self.chains.append(chain)
+        self._made += 1
+        chain = Chain(id=f"s{self._made}", identity=identity, prefix=asked.prefix, agent=agent)
         self._by_agent.setdefault((identity.conversation, identity.agent), []).append(chain)
         return chain
 
@@ -290,6 +294,7 @@ class Grouper:
         spawn: Spawn | None = None,
     ) -> Place:
         wait = spawn.wait if spawn else False
+        chain.parent, chain.parent_turn = parent, turn
         if wait:
             parent.children.append(chain)
         return Place(
@@ -298,8 +303,6 @@ class Grouper:
             index=0,
             since_ns=min(parent.end_ns, asked.start_ns),
             call_id=spawn.call_id if spawn else None,
-            parent=parent,
-            parent_turn=turn,
             wait=wait,
         )
 

@@ -68,6 +68,7 @@ class Scribe:
         self._grouper = Grouper()
         self._cache = PerfectCache()
         self._blocks = BlockIndex() if limits.hash_only else None
+        self._written: list[str] = []  # sessions
         self._scale_said = False
         self._continued: OrderedDict[str, list[Entry]] = OrderedDict()  # by response id
 
@@ -94,7 +95,11 @@ class Scribe:
             if call.prompt is not None and _worked_on(exchange):
                 self._turn(exchange, call.prompt, call.reply or Reply(), identity, line)
         except InputError as error:
-            self._stop(str(error))
+            if isinstance(error.__context__, OSError):
+                self._stop(str(error))
+            else:  # the writer refuses this record; the next may be better
+                self.figures.unread += 1
+                line.problems.append(f"not recorded: {error}")
         except Exception as error:  # noqa: BLE001 - no request may end the recording, or cut off the agents behind it
             self.figures.unread += 1
             line.problems.append(f"internal error, not recorded: {type(error).__name__}")
@@ -105,8 +110,8 @@ class Scribe:
         """Close every session."""
         if self.stopped is None:
             try:
-                for chain in self._grouper.chains:
-                    self._writer.end(chain.id)
+                for session in self._written:
+                    self._writer.end(session)
             except InputError as error:
                 self._stop(str(error))
 
@@ -149,18 +154,13 @@ class Scribe:
         place = self._grouper.place(asked)
         if reply.response_id and line.api == "responses":
             self._remember(reply.response_id, [*entries, *([answer] if answer else [])])
-        self._describe(line, place, asked, reply)
-        turn = Turn(
-            session=place.chain.id,
-            index=place.index,
-            attempt=place.attempt,
-            stop=_ENDED_AS.get(exchange.ending) or reply.stop or ("error" if reply.error else None),
-            seen=self._seen(exchange, reply),
-            gap=self._gap(place, asked),
-        )
-        self._usage(turn, reply, line)
-        self._write_turn(turn, place, asked, head, entries, answer)
+        try:
+            turn = self._write(exchange, reply, place, asked, head, entries, answer, line)
+        except Exception:
+            self._grouper.forget(place.chain)  # the file lacks this turn: what follows begins another session
+            raise
         self._grouper.answered(place, asked, answer)
+        self._describe(line, place, asked, reply)
         self._count(place, prompt, turn, [head, *entries], answer, line)
 
     def _history(self, prompt: Prompt, line: Line) -> list[Entry]:
@@ -177,17 +177,28 @@ class Scribe:
         while len(self._continued) > _REMEMBER_RESPONSES:
             self._continued.popitem(last=False)
 
-    def _write_turn(
+    def _write(
         self,
-        turn: Turn,
+        exchange: Exchange,
+        reply: Reply,
         place: Place,
         asked: Asked,
         head: Entry,
         entries: list[Entry],
         answer: Entry | None,
-    ) -> None:
+        line: Line,
+    ) -> Turn:
+        turn = Turn(
+            session=place.chain.id,
+            index=place.index,
+            attempt=place.attempt,
+            stop=_ENDED_AS.get(exchange.ending) or reply.stop or ("error" if reply.error else None),
+            seen=self._seen(exchange, reply),
+            gap=self._gap(place, asked),
+        )
+        self._usage(turn, reply, line)
         if self._full():
-            return
+            return turn
         if place.index == 0 and place.attempt == 1:
             self._write_session(place, asked, head)
         repeated = place.attempt > 1
@@ -207,9 +218,10 @@ class Scribe:
                 turn.append = [self._stored(entry.message) for entry in entries[place.append_from :]]
             turn.answer = self._stored(answer.message) if answer else None
         self._writer.turn(turn)
+        return turn
 
     def _write_session(self, place: Place, asked: Asked, head: Entry) -> None:
-        parent = place.parent
+        parent = place.chain.parent
         system, tools = head.message["content"], head.message["tools"]
         content = not self._limits.hash_only
         self._writer.session(
@@ -219,7 +231,7 @@ class Scribe:
                 start_s=self._since_start(asked.start_ns),
                 parent=Parent(
                     session=parent.id,
-                    turn=place.parent_turn,
+                    turn=place.chain.parent_turn,
                     call_id=place.call_id if content else None,
                     wait=place.wait,
                 )
@@ -229,6 +241,7 @@ class Scribe:
                 tools=self._writer.json_blob(tools) if tools and content else None,
             )
         )
+        self._written.append(place.chain.id)
 
     def _stored(self, message: Message) -> Message:
         content = message.get("content")
@@ -237,7 +250,7 @@ class Scribe:
         return message
 
     def _gap(self, place: Place, asked: Asked) -> Gap | None:
-        if place.since_ns is None:
+        if place.since_ns is None or (place.index == 0 and place.chain.parent is None):
             return None
         seconds = max(asked.start_ns - place.since_ns, 0) / 1e9
         if place.relation in ("subagent", "fork", "attempt"):

@@ -199,7 +199,11 @@ def test_subagent_by_content() -> None:
     story.ask([user("a")], spawn)
     place = story.ask([user("<reminder>\nread the README and report")], said("sub"), prefix=b"other")
     assert where(place)[:2] == ("s2", "subagent")
-    assert (place.chain.agent, place.parent and place.parent.id, place.parent_turn) == ("sub", "s1", 0)
+    assert (place.chain.agent, place.chain.parent and place.chain.parent.id, place.chain.parent_turn) == (
+        "sub",
+        "s1",
+        0,
+    )
     assert (place.call_id, place.wait) == ("id-Task", True)
     sub_end = story.now
     place = story.ask([user("a"), spawn, result("report")], said("b"))
@@ -220,7 +224,11 @@ def test_subagent_by_header_without_matching_text() -> None:
     sub = Identity(rule="claude-code", conversation="C", agent="A", parent="")
     story.ask([user("a")], said("x"), identity=main)
     place = story.ask([user("whatever")], said("y"), identity=sub, prefix=b"q")
-    assert (place.relation, place.parent and place.parent.id, place.wait) == ("subagent", "s1", False)
+    assert (place.relation, place.chain.parent and place.chain.parent.id, place.wait) == (
+        "subagent",
+        "s1",
+        False,
+    )
     assert where(story.ask([user("whatever"), said("y"), user("z")], said("w"), identity=sub, prefix=b"q"))[
         :3
     ] == ("s2", "next", 1)
@@ -247,7 +255,12 @@ def test_changed_tools_begin_a_linked_session() -> None:
     a = said("x")
     story.ask([user("a")], a)
     place = story.ask([user("a"), a, user("b")], said("y"), prefix=b"more tools")
-    assert (place.chain.id, place.relation, place.parent and place.parent.id, place.parent_turn) == (
+    assert (
+        place.chain.id,
+        place.relation,
+        place.chain.parent and place.chain.parent.id,
+        place.chain.parent_turn,
+    ) == (
         "s2",
         "prefix_changed",
         "s1",
@@ -264,7 +277,7 @@ def test_a_resumed_conversation_whose_system_prompt_and_history_changed_is_linke
     story.ask([user("a")], said("x"), identity=name)
     summary = user("This session is being continued from a previous conversation")
     place = story.ask([summary, user("b")], said("y"), identity=name, prefix=b"new git status")
-    assert (place.chain.id, place.relation, place.parent and place.parent.id) == (
+    assert (place.chain.id, place.relation, place.chain.parent and place.chain.parent.id) == (
         "s2",
         "prefix_changed",
         "s1",
@@ -278,7 +291,12 @@ def test_fork_while_the_parent_still_runs() -> None:
     story.ask([user("a")], a, start_s=0)
     story.ask([user("a"), a, user("b")], said("y"), start_s=3)
     place = story.ask([user("a"), a, user("side question")], said("z"), start_s=4)
-    assert (place.chain.id, place.relation, place.parent and place.parent.id, place.parent_turn) == (
+    assert (
+        place.chain.id,
+        place.relation,
+        place.chain.parent and place.chain.parent.id,
+        place.chain.parent_turn,
+    ) == (
         "s2",
         "fork",
         "s1",

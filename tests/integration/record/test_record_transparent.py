@@ -13,6 +13,8 @@ from record_process import KEY, Recorder
 from record_tap import Answer, Tap
 from record_upstream import Say, Seen, Upstream
 
+from loadgen.trace.reader import open_trace
+
 Start = Callable[..., Recorder]
 TOOLS: list[Any] = [
     {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
@@ -176,6 +178,26 @@ def test_abort_reaches_upstream(proxied: bool, recorder: Start) -> None:
             assert turn["stop"] == "aborted"
             assert turn["answer"]["content"].startswith("one")
             assert record.journal()[-1]["ending"] == "client_abort"
+
+
+def test_an_aborted_first_turn_and_its_retry_are_attempts_of_one_turn(recorder: Start) -> None:
+    with Upstream(script) as up:
+        record = recorder(up.url)
+        messages: list[Any] = [{"role": "user", "content": "slow please"}]
+        client = openai_client(record.url)
+        stream = client.chat.completions.create(model="m", messages=messages, stream=True)
+        next(iter(stream))
+        stream.close()
+        up.wait_idle()
+        answer = client.chat.completions.create(model="m", messages=messages).choices[0].message
+        messages += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": "and?"}]
+        client.chat.completions.create(model="m", messages=messages)
+        record.stop()
+    turns = [(turn["index"], turn.get("attempt", 1), turn.get("stop")) for turn in record.records("turn")]
+    assert turns == [(0, 1, "aborted"), (0, 2, "stop"), (1, 1, "stop")]
+    assert record.summary["sessions"] == 1
+    with open_trace(record.out) as trace:
+        assert trace.turn_count("s1") == 2
 
 
 @pytest.mark.parametrize("proxied", [False, True])
