@@ -30,6 +30,8 @@ class Api:
     key: str | None = None
     timeout_s: float = 120.0
     scheme: str = "Bearer"
+    tls: ssl.SSLContext | None = None
+    proxy: Target | None = None
 
     @property
     def url(self) -> str:
@@ -48,8 +50,17 @@ class Api:
 
     def request(self, method: str, path: str, body: Any = None) -> tuple[int, dict[str, str], bytes]:
         """One request: status, headers (lower case), body. Raises InputError when the endpoint cannot be reached."""
-        kind = http.client.HTTPSConnection if self.target.tls else http.client.HTTPConnection
-        connection = kind(self.target.host, self.target.port, timeout=self.timeout_s)
+        hop = self.proxy or self.target
+        connection = (
+            http.client.HTTPSConnection(hop.host, hop.port, timeout=self.timeout_s, context=self.tls)
+            if self.target.tls
+            else http.client.HTTPConnection(hop.host, hop.port, timeout=self.timeout_s)
+        )
+        where = self.target.path(path)
+        if self.proxy and self.target.tls:
+            connection.set_tunnel(self.target.host, self.target.port)
+        elif self.proxy:
+            where = self.target.origin + where
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         if self.key:
             headers["Authorization"] = f"{self.scheme} {self.key}"
@@ -58,7 +69,7 @@ class Api:
             data = orjson.dumps(body)
             headers["Content-Type"] = "application/json"
         try:
-            connection.request(method, self.target.path(path), data, headers)
+            connection.request(method, where, data, headers)
             answer = connection.getresponse()
             return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
         except TimeoutError:

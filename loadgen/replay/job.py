@@ -57,6 +57,8 @@ class Job(msgspec.Struct, kw_only=True):
     auth_scheme: str = "Bearer"
     headers: list[str] = []  # 'Name: value', $VAR not yet read
     session_header: str | None = None
+    proxy: str | None = None
+    ca_file: str | None = None
     cache_salt: bool = False
     time_scale: float
     trace: str  # path

@@ -6,8 +6,7 @@ Locust, of other sessions or of the schedule: who calls it decides when.
 
 from __future__ import annotations
 
-import os
-import re
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,7 +16,6 @@ import orjson
 
 from loadgen.measure.sample import ErrorClass, Sample, Tiers, TurnClass
 from loadgen.replay.content import Contents
-from loadgen.replay.endpoint import api_key
 from loadgen.replay.job import Job, PlannedSession, PlannedTurn
 from loadgen.replay.tokenized import TokenTranscript
 from loadgen.replay.transcript import Transcript
@@ -49,18 +47,9 @@ class Settings:
     api: Api
     contents: Contents
     headers: tuple[tuple[str, str], ...]
+    tls: ssl.SSLContext | None
     emit: Callable[[PlannedSession, Sample], None]
     tiers_of: Callable[[Exchange], Tiers | None]  # None for a turn that was not alone in flight
-
-
-def request_headers(job: Job) -> tuple[tuple[str, str], ...]:
-    """The key's header and the extra ones, their $VAR read from this process's environment."""
-    key = api_key(job.api_key_env)
-    found = [("Authorization", f"{job.auth_scheme} {key}")] if key else []
-    for text in job.headers:
-        name, _, value = text.partition(":")
-        found.append((name, re.sub(r"\$(\w+)", lambda m: os.environ.get(m[1], ""), value.strip())))
-    return tuple(found)
 
 
 def timeouts(job: Job) -> Timeouts:
@@ -266,8 +255,17 @@ class SessionPlayer:
 
 
 def _connect(settings: Settings, target: Target) -> Link:
-    if settings.job.client == "openai":
+    job = settings.job
+    if job.client == "openai":
         from loadgen.replay.wire.openai_client import OpenAIConnection
 
-        return OpenAIConnection(target, headers=settings.headers, connect_timeout_s=_CONNECT_TIMEOUT_S)
-    return Connection(target, headers=settings.headers, connect_timeout_s=_CONNECT_TIMEOUT_S)
+        return OpenAIConnection(
+            target, headers=settings.headers, tls_context=settings.tls, connect_timeout_s=_CONNECT_TIMEOUT_S
+        )
+    return Connection(
+        target,
+        headers=settings.headers,
+        tls_context=settings.tls,
+        connect_timeout_s=_CONNECT_TIMEOUT_S,
+        proxy=Target.parse(job.proxy) if job.proxy else None,
+    )

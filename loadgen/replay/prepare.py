@@ -7,6 +7,7 @@ a `Job`.
 from __future__ import annotations
 
 import hashlib
+import os
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,9 @@ from loadgen.replay.job import Job
 from loadgen.replay.options import Options
 from loadgen.replay.planner import Planner
 from loadgen.replay.rendering import Renderer, agree
+from loadgen.replay.transport import request_headers, tls_context
 from loadgen.replay.wire import apis as wire_apis
+from loadgen.replay.wire import proxy
 from loadgen.replay.wire.target import Target
 from loadgen.replay.workload import trace_path
 from loadgen.report.slo import read_slo
@@ -53,7 +56,18 @@ def prepare(options: Options, host: str) -> Prepared:
     """Raises InputError for anything that would make the run's numbers worthless or unsafe."""
     if options.slo:
         read_slo(Path(options.slo))  # a bad rule is told before the load, not after
-    apis = [Api(Target.parse(url), api_key(options.api_key_env), scheme=options.auth_scheme) for url in (host, *options.endpoint)]
+    request_headers(options.api_key_env, options.auth_scheme, options.api, options.header)
+    context = tls_context(options.ca_file)
+    apis = [
+        Api(
+            target,
+            api_key(options.api_key_env),
+            scheme=options.auth_scheme,
+            tls=context,
+            proxy=proxy.choose(target, options.proxy, os.environ),
+        )
+        for target in map(Target.parse, (host, *options.endpoint))
+    ]
     facts = _discover(apis, options)
     api = apis[0]
     renderer = Renderer(api, facts.model)
@@ -79,6 +93,8 @@ def prepare(options: Options, host: str) -> Prepared:
             auth_scheme=options.auth_scheme,
             headers=list(options.header),
             session_header=options.session_header,
+            proxy=options.proxy,
+            ca_file=str(Path(options.ca_file).resolve()) if options.ca_file else None,
             cache_salt=options.cache_salt,
             time_scale=facts.time_scale,
             trace=str(path.resolve()),

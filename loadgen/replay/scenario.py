@@ -12,7 +12,6 @@ import os
 import sys
 from pathlib import Path
 
-from loadgen import paths
 from loadgen.errors import InputError
 from loadgen.replay.options import read_workload
 
@@ -28,7 +27,7 @@ def workload(name: str) -> None:
     """Take the defaults from a workload file: a path, or the name of a shipped one. To be called before Locust parses its
     command line, which is while it reads the locustfile. Exit code 2 when there is no such file or it makes no sense."""
     try:
-        values = read_workload(Path(name) if Path(name).is_file() else paths.find(name))
+        values = read_workload(Path(name))
     except InputError as error:
         print(f"loadgen: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None

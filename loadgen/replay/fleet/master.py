@@ -26,7 +26,6 @@ from loadgen.replay.fleet.allocator import Allocator, Grant, Sessions, Sweep
 from loadgen.replay.fleet.remote import Sink, Source
 from loadgen.replay.fleet.scrape import ServerLog
 from loadgen.replay.job import Job, write_job
-from loadgen.replay.player import request_headers
 from loadgen.replay.wire.target import Target
 
 SendTo = Callable[[str, str, dict[str, Any]], None]
@@ -73,9 +72,7 @@ class Master:
         self._entering: deque[tuple[str, str]] = deque()
         self._turns_left = job.stop_after
         self._lanes = lanes
-        self._servers = [
-            ServerLog(run_dir / "server.jsonl", Target.parse(url), request_headers(job)) for url in job.urls
-        ]
+        self._servers = [ServerLog(run_dir / "server.jsonl", Target.parse(url), job) for url in job.urls]
         for server in self._servers:
             server.start()
         info.start = info.start or Clock(mono_ns=monotonic_ns(), wall_ns=time.time_ns())

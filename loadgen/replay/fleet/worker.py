@@ -28,7 +28,8 @@ from loadgen.replay.fleet.health import Health
 from loadgen.replay.fleet.remote import Shipper, fetch_job
 from loadgen.replay.fleet.scrape import Isolation
 from loadgen.replay.job import Job, PlannedSession, read_job
-from loadgen.replay.player import SessionPlayer, Settings, request_headers
+from loadgen.replay.player import SessionPlayer, Settings
+from loadgen.replay.transport import request_headers, tls_context
 from loadgen.replay.wire import apis
 from loadgen.replay.wire.exchange import Exchange
 from loadgen.replay.wire.target import Target
@@ -85,13 +86,13 @@ class Worker:
             raise ValueError(f"the trace {job.trace} changed after the run was prepared")
         self._sessions = {session.id: session for session in self._trace.sessions}
         self._numbers = {session.id: number for number, session in enumerate(job.sessions)}
-        headers = request_headers(job)
+        headers = request_headers(job.api_key_env, job.auth_scheme, job.api, job.headers)
         targets = [Target.parse(url) for url in job.urls]
         self._run_dir = Path(job.run_dir)
         self._journal = SampleWriter(self._run_dir / f"samples-{self.worker}.jsonl")
         self._warmups: SampleWriter | None = None
         self._health = Health(self._run_dir / f"client-{self.worker}.jsonl", self.worker)
-        self._isolation = Isolation(targets[0], headers) if job.isolate else None
+        self._isolation = Isolation(targets[0], job) if job.isolate else None
         self._settings = Settings(
             job=job,
             worker=self.worker,
@@ -99,6 +100,7 @@ class Worker:
             api=apis.get(job.api),
             contents=Contents(self._trace),
             headers=headers,
+            tls=tls_context(job.ca_file),
             emit=self._emit,
             tiers_of=self._tiers,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,10 +30,19 @@ def fetch(
     *,
     payload: Any = None,
     headers: Sequence[tuple[str, str]] = (),
+    tls_context: ssl.SSLContext | None = None,
+    proxy: Target | None = None,
     timeout_s: float = 10.0,
 ) -> tuple[bytes, dict[str, str]]:
     """Body and headers of a GET, or of a POST when there is a payload. Raises FetchError with a sentence for the user."""
-    connection = Connection(target, headers=headers, connect_timeout_s=timeout_s, kernel_stamps=False)
+    connection = Connection(
+        target,
+        headers=headers,
+        tls_context=tls_context,
+        proxy=proxy,
+        connect_timeout_s=timeout_s,
+        kernel_stamps=False,
+    )
     try:
         request = Request(
             path,
