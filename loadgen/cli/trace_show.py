@@ -24,6 +24,7 @@ def add_arguments(actions: Any) -> None:
     )
     show.add_argument("--cap-tool", type=float, metavar="S", help="longest gap after a tool")
     show.add_argument("--cap-human", type=float, metavar="S", help="longest gap of a human")
+    show.add_argument("--model", help="known model or its config.json, for sizes in GB")
     show.add_argument(
         "--kv-bytes", type=float, metavar="BYTES", help="KV bytes of one token of your model, for sizes in GB"
     )
@@ -32,7 +33,7 @@ def add_arguments(actions: Any) -> None:
         action="append",
         default=[],
         metavar="NAME=GB",
-        help="mark a tier, for example hbm=300 (repeatable; needs --kv-bytes)",
+        help="mark a tier, for example hbm=300 (repeatable; needs --model or --kv-bytes)",
     )
     show.set_defaults(do=_show)
 
@@ -48,7 +49,10 @@ def _show(args: argparse.Namespace) -> int:
     from loadgen.trace.residency import Question, hit_curve, residency
     from loadgen.trace.summary import summarize
 
-    question = Question(args.concurrency, args.cap_tool, args.cap_human, args.kv_bytes, _tiers(args))
+    kv_bytes = _kv_bytes(args)
+    question = Question(
+        args.concurrency, args.cap_tool, args.cap_human, kv_bytes, _tiers(args.tier, kv_bytes)
+    )
     with open_trace(args.trace) as trace:
         figures = summarize(trace)
         curve = None if trace.header.fidelity == "lengths" else hit_curve(trace, question)
@@ -67,18 +71,31 @@ def _show(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _tiers(args: argparse.Namespace) -> dict[str, float]:
+def _kv_bytes(args: argparse.Namespace) -> float | None:
+    given: float | None = args.kv_bytes
+    if args.model is not None:
+        from loadgen.sizing.models import find
+
+        if given is not None:
+            raise InputError("--model and --kv-bytes say the same thing; give one")
+        return float(find(args.model).bytes_per_token())
+    if given is not None and given <= 0:
+        raise InputError(f"--kv-bytes must be above 0, not {given}")
+    return given
+
+
+def _tiers(texts: list[str], kv_bytes: float | None) -> dict[str, float]:
     found: dict[str, float] = {}
-    for text in args.tier:
+    for text in texts:
         name, _, size = text.partition("=")
         try:
             found[name] = float(size)
         except ValueError:
             raise InputError(f"--tier wants NAME=GB, not {text!r}") from None
-    if found and args.kv_bytes is None:
-        raise InputError("--tier needs --kv-bytes: without it gigabytes are no tokens")
-    if args.kv_bytes is not None and args.kv_bytes <= 0:
-        raise InputError(f"--kv-bytes must be above 0, not {args.kv_bytes}")
+        if not 0 < found[name] < 1e12:
+            raise InputError(f"--tier wants a size above 0, not {text!r}")
+    if found and kv_bytes is None:
+        raise InputError("--tier needs --model or --kv-bytes: without them gigabytes are no tokens")
     return found
 
 

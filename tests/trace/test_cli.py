@@ -78,7 +78,7 @@ def test_show(weka: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert rows[-1]["tier"] == "hbm"
     assert "<script" in page.read_text()
     assert "http" not in page.read_text().split("<script>")[0]
-    assert main(["trace", "show", str(weka)]) == 0
+    assert main(["trace", "show", str(weka), "--model", "llama-3.1-8b"]) == 0
     assert "hit share against cache size" in capsys.readouterr().out
 
 
@@ -124,8 +124,11 @@ def test_the_way_round(weka: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         (["show", "NONE"], "cannot be read"),
         (["export", "WEKA", "--to", "vllm", "-o", "x"], "holds no text"),
         (["anonymize", "WEKA", "-o", "x", "--block-size", "0"], "--block-size must be at least 1"),
-        (["show", "WEKA", "--tier", "hbm=1"], "--tier needs --kv-bytes"),
+        (["show", "WEKA", "--tier", "hbm=1"], "--tier needs --model or --kv-bytes"),
         (["show", "WEKA", "--tier", "hbm", "--kv-bytes", "1"], "--tier wants NAME=GB"),
+        (["show", "WEKA", "--tier", "hbm=-3", "--kv-bytes", "1"], "above 0"),
+        (["show", "WEKA", "--model", "llama-3.1-8b", "--kv-bytes", "1"], "give one"),
+        (["show", "WEKA", "--model", "nobody"], "no model is called"),
         (["show", "WEKA", "--concurrency", "0"], "at least 1"),
         (["synth", "--profile", "heavy"], "say where to write"),
         (
