@@ -6,6 +6,6 @@ host=$1 arm=$2 results=${RESULTS:-/home/work/results}
 export LOADGEN_CACHE=${LOADGEN_CACHE:-$results/cache}
 loadgen doctor --host "$host" --yes --json >"$results/doctor-$arm.json" || echo "doctor found something: $results/doctor-$arm.json"
 for _ in 1 2 3 4 5 6; do
-  loadgen run "$(loadgen path sweep.toml)" --host "$host" --arm "$arm" --yes --out "$results/$arm" ${LOADGEN_ARGUMENTS:-} || [ $? -eq 3 ]
+  loadgen run sweep.toml --host "$host" --arm "$arm" --yes --out "$results/$arm" ${LOADGEN_ARGUMENTS:-} || [ $? -eq 3 ]
 done
 [ ! -d "$results/off" ] || [ ! -d "$results/offload" ] || loadgen compare "$results/off" "$results/offload" -o "$results/compare.html" || [ $? -lt 5 ]

@@ -70,7 +70,9 @@ def test_the_capacity_search_steps_until_the_slo_breaks(endpoint: str, cache: Pa
         "--host",
         endpoint,
     ]
-    code, out, err = Process(command, cache, {**TINY, "LOADGEN_OUT": str(tmp_path / "runs")}).wait(300)
+    code, out, err = Process(
+        command, cache, {**TINY, "LOADGEN_COPIES": "300", "LOADGEN_OUT": str(tmp_path / "runs")}
+    ).wait(300)
     assert code in (0, 3), err
     (first,) = re.findall(r"^2 sessions: (\S+)% of (\d+) later turns", out + err, re.MULTILINE)
     assert float(first[0]) == 0
