@@ -48,6 +48,7 @@ DRAIN_S = 120.0  # a cold 140K turn may take this long to end
 FLUSH_S = 2.0
 FINALS_S = 5.0
 _POLL_S = 0.5
+_REPORT_S = 1.0
 
 
 class Plugin:
@@ -85,6 +86,8 @@ class Plugin:
             self.worker = Worker(self._to_master, self._fire)
             self.runner.register_message("lg-w-answer", self._on_answer)
             self.runner.register_message("lg-w-drain", self._on_drain, concurrent=True)
+            if self.is_master:
+                gevent.spawn(self._report_to_itself)
 
     # messages
 
@@ -272,6 +275,15 @@ class Plugin:
 
     def _alive(self) -> set[str]:
         return {client.id for client in self.runner.clients.all if client.state != STATE_MISSING}
+
+    def _report_to_itself(self) -> None:
+        """Workers report with Locust's statistics; a runner that is master and worker in one never does."""
+        assert self.master is not None
+        assert self.worker is not None
+        while True:
+            gevent.sleep(_REPORT_S)
+            if self.master.running and self.worker.job is not None and not self._draining:
+                self._to_master("snapshot", self.worker.snapshot())
 
     def _watch_workers(self) -> None:
         """Locust has no event for a worker that went missing."""
