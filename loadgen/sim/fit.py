@@ -84,13 +84,16 @@ class Runs:
         self.infos: list[RunInfo] = []
         self.rows: list[Row] = []
         self.skipped: dict[str, int] = defaultdict(int)
-        self.tiered: list[bool] = []
         for number, folder in enumerate(folders):
+            if not folder.is_dir():
+                raise InputError(f"{folder} is not a run folder")
             info = read_run(folder)
             rows = self._read(number, folder, info.endpoint.time_scale)
             self.infos.append(info)
-            self.tiered.append(any(row.external for row in rows))
             self.rows += rows
+        # an arm that ever loaded has a tier, and pays for storing in every run
+        arms = {self.infos[row.run].arm for row in self.rows if row.external}
+        self.tiered = [info.arm in arms for info in self.infos]
 
     def _read(self, number: int, folder: Path, scale: float) -> list[Row]:
         samples = []

@@ -158,7 +158,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert cli.main(["sim", "fit", run, "--kv-of", "llama-3.1-8b", "-o", str(out)]) == 0
     assert "held out cold length" in capsys.readouterr().out
     assert profiles.load(str(out)).kv_bytes_per_token == KV
+    (tmp_path / "run.log").write_text("")
     for bad in (
+        [str(tmp_path / "run.log"), "--kv-of", "llama-3.1-8b"],
         [run],
         [run, "--kv-of", "nope"],
         [str(tmp_path), "--kv-of", "llama-3.1-8b"],
