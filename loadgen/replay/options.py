@@ -17,7 +17,6 @@ from typing import Any, get_type_hints
 
 from loadgen import paths
 from loadgen.errors import InputError
-from loadgen.replay.wire import headers
 
 SCHEDULES = ("sweep", "closed", "open", "timed")
 ANSWERS = ("recorded", "live", "tokens")
@@ -129,6 +128,8 @@ class Options:
             raise InputError("--answers live has no meaning with --api completions; use --answers tokens")
         if self.client == "openai" and self.api == "messages":
             raise InputError("--client openai does not speak --api messages")
+        from loadgen.replay.wire import headers  # `--help` shall not load a JSON library
+
         headers.parse(self.header)
         headers.credentials(None, scheme=self.auth_scheme)
         if self.proxy and self.client == "openai":
