@@ -31,8 +31,7 @@ _CONTEXT_STEPS = (
     140_000,
     150_000,
     160_000,
-    170_000,
-    180_000,
+    WINDOW,
     200_000,
     300_000,
     500_000,
@@ -128,15 +127,16 @@ def _agent(found: Sequence[Conversation]) -> Agent:
 
     def appended(chosen: Sequence[tuple[Conversation, Step]]) -> list[float]:
         return [
-            max(0, s.prompt - s.before) / (factors[c.session.id] if s.index >= LATE else 1.0)
+            max(0, s.prompt - s.before)
+            / (factors[c.session.id] if s.index >= LATE and s.gap_kind != "human" else 1.0)
             for c, s in chosen
             if s.kind == "extend"
         ]
 
-    def tool_appends() -> list[tuple[int, list[float]]]:
+    def appends(human: bool, begins: Sequence[int]) -> list[tuple[int, list[float]]]:
         rows: list[tuple[int, list[float]]] = []
-        for begin, end in zip(_APPEND_FROM, [*_APPEND_FROM[1:], sys.maxsize], strict=True):
-            inside = [(c, s) for c, s in later if s.gap_kind != "human" and begin <= s.index < end]
+        for begin, end in zip(begins, [*begins[1:], sys.maxsize], strict=True):
+            inside = [(c, s) for c, s in later if (s.gap_kind == "human") == human and begin <= s.index < end]
             if inside or not rows:
                 rows.append((begin, table(appended(inside))))
         return rows
@@ -158,20 +158,26 @@ def _agent(found: Sequence[Conversation]) -> Agent:
         ),
         growth=growth,
         growth_by_length=exponent,
-        append_tool=tool_appends(),
-        append_human=table([max(0, s.prompt - s.before) for s in human if s.kind == "extend"]),
+        append_tool=appends(False, _APPEND_FROM),
+        append_human=appends(True, (1, LATE)),
         output_tool=table([s.output for s in inner if s.output is not None]),
         output_final=table([s.output for s in final if s.output is not None]),
         gap_tool_s=table([s.gap_s for s in tool if s.gap_s is not None]),
         gap_human_s=table([s.gap_s for s in human if s.gap_s is not None]),
-        break_tool=sum(s.kind == "break" for s in tool) / max(len(tool), 1),
-        break_human=sum(s.kind == "break" for s in human) / max(len(human), 1),
+        break_tool=_share([s.kind == "break" for s in tool if s.index > 1]),
+        break_human=_share([s.kind == "break" for s in human if s.index > 1]),
+        second_human=_share([s.gap_kind == "human" for _, s in later if s.index == 1]),
+        second_break=_share([s.kind == "break" for _, s in later if s.index == 1]),
         breaks=_events(breaks),
         wide=len(wide) / max(sum(tokens >= _NEAR for tokens in largest.values()), 1),
         compaction_at=_hazard([s for c, s in later if c.session.id not in wide]),
         compaction_at_wide=_hazard([s for c, s in later if c.session.id in wide]),
         compactions=_events(compactions),
     )
+
+
+def _share(flags: Sequence[bool]) -> float:
+    return sum(flags) / max(len(flags), 1)
 
 
 def _events(steps: Sequence[Step]) -> list[tuple[int, int, int]]:

@@ -123,6 +123,14 @@ class _Maker:
         return ((owner, 0), min(blocks, held)) if min(blocks, held) else (None, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Habits:
+    """What differs from session to session."""
+
+    growth: float
+    wide: bool
+
+
 class _Steps:
     """One session's walk."""
 
@@ -133,9 +141,11 @@ class _Steps:
         agent, rng, size = self._agent, self._rng, self._maker.profile.block_size
         count = min(MOST, max(1, round(draw(agent.requests, rng))))
         middle = max(agent.requests[8], 1.0)
-        growth = draw(agent.growth, rng) * (count / middle) ** agent.growth_by_length
+        habits = _Habits(
+            growth=draw(agent.growth, rng) * (count / middle) ** agent.growth_by_length,
+            wide=rng.random() < agent.wide,
+        )
         loop_end = draw(agent.loop_end, rng)
-        wide = rng.random() < agent.wide
         prompt = max(size, round(draw(agent.first, rng)))
         if self._maker.first_prompt is not None and not self._sub:
             prompt = round(prompt * self._maker.first_prompt / max(agent.first[8], 1.0))
@@ -145,14 +155,20 @@ class _Steps:
         kind: str | None = "tool" if self._sub else None
         for index in range(count):
             last = index + 1 == count
-            following = None if last else "human" if rng.random() < loop_end else "tool"
+            following = (
+                None
+                if last
+                else "human"
+                if rng.random() < (agent.second_human if index == 0 else loop_end)
+                else "tool"
+            )
             output = max(
                 1, round(draw(agent.output_tool if following == "tool" else agent.output_final, rng))
             )
             found.append(self._turn(name, index, source, reuse, prompt, output, kind, following))
             if last:
                 break
-            kept, prompt = self._next(index + 1, prompt, following or "tool", growth, wide)
+            kept, prompt = self._next(index + 1, prompt, following or "tool", habits)
             if prompt > self._maker.max_prompt:
                 break
             source, reuse, kind = None, min(kept, prompt) // size, following
@@ -188,26 +204,25 @@ class _Steps:
             seen=Seen(e2e_s=round(c0 + c1 * output + c2 * new / 1000 + c3 * prompt / 1000, 3)),
         )
 
-    def _next(self, index: int, prompt: int, kind: str, growth: float, wide: bool) -> tuple[int, int]:
+    def _next(self, index: int, prompt: int, kind: str, habits: _Habits) -> tuple[int, int]:
         """(tokens kept of the last prompt, tokens of the next)."""
         agent, rng = self._agent, self._rng
-        chance = _at(agent.compaction_at_wide if wide else agent.compaction_at, prompt) or 0.0
-        if rng.random() < chance or (prompt > WINDOW and not wide):
+        chance = _at(agent.compaction_at_wide if habits.wide else agent.compaction_at, prompt) or 0.0
+        if rng.random() < chance or (prompt > WINDOW and not habits.wide):
             event = _event(agent.compactions, prompt, rng)
             if event is not None and event[2] < prompt:
                 return min(event[1], event[2]), event[2]
-        if rng.random() < (agent.break_human if kind == "human" else agent.break_tool):
+        leaves = agent.break_human if kind == "human" else agent.break_tool
+        if rng.random() < (agent.second_break if index == 1 else leaves):
             event = _event(agent.breaks, prompt, rng)
             if event is not None:
                 before, kept, after = event
                 kept = prompt * kept // max(before, 1)
                 return kept, max(kept, 1, prompt + after - before)
-        if kind == "human":
-            return prompt, prompt + round(draw(agent.append_human, rng))
-        tokens = _at(agent.append_tool, index)
-        return prompt, prompt + (
-            0 if tokens is None else round(draw(tokens, rng) * (growth if index >= LATE else 1.0))
-        )
+        human = kind == "human"
+        tokens = _at(agent.append_human if human else agent.append_tool, index)
+        scale = 1.0 if human or index < LATE else habits.growth
+        return prompt, prompt + (0 if tokens is None else round(draw(tokens, rng) * scale))
 
 
 def _event(

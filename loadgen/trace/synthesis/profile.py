@@ -46,8 +46,8 @@ Table = list[float]
 LATE = 10
 """Turns before this one load a task: what they append says little of the session's later growth."""
 
-WINDOW = 200_000
-"""Tokens of the usual context window; what passes it compacts."""
+WINDOW = 172_000
+"""Tokens up to which sessions with the usual window (200 K) let their prompt grow; who passes it has a wider one."""
 
 
 def table(values: Sequence[float]) -> Table:
@@ -84,13 +84,15 @@ class Agent(msgspec.Struct, kw_only=True):
     growth: Table  # by session: growth against the others'
     growth_by_length: float  # exponent of (requests / their median) in a session's growth
     append_tool: list[tuple[int, Table]]  # (from turn, tokens); from turn LATE on, over the session's growth
-    append_human: Table
+    append_human: list[tuple[int, Table]]
     output_tool: Table  # answer before a tool step
     output_final: Table  # answer before a human, and the last
     gap_tool_s: Table
     gap_human_s: Table
     break_tool: float  # share of tool steps whose prompt leaves the one before
     break_human: float
+    second_human: float  # the same shares for the second turn, which follows a session's opening
+    second_break: float
     breaks: list[
         tuple[int, int, int]
     ]  # (prompt before, tokens kept, prompt after), a sample of what was seen
@@ -147,7 +149,10 @@ def _check(profile: Profile, name: str) -> None:
             for field in msgspec.structs.fields(agent)
             if field.type == Table
         ]
-        for field, value in [*tables, *(("append_tool", entry[1]) for entry in agent.append_tool)]:
+        for field, value in [
+            *tables,
+            *((name, entry[1]) for name in ("append_tool", "append_human") for entry in getattr(agent, name)),
+        ]:
             if len(value) != len(GRID) or any(b < a for a, b in pairwise(value)):
                 raise InputError(
                     f"profile {name}: `{field}` must be {len(GRID)} rising numbers, the quantiles {', '.join(map(str, GRID))}"
