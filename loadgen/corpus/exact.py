@@ -20,8 +20,9 @@ from loadgen.tokens.base import Tokenizer
 _FILLERS = (" a", " of", ".", " to", ";", "0", " x1", "#")
 _MAX_TRIM = 24
 _MEETING = re.compile(r"\n(?=[^\s/])")
-_IN_ONE_CALL = 0.88
-_SEAM = 200  # characters on each side of a seam that are looked at
+_PART = 4096
+_IN_ONE_CALL = 0.86
+_SEAM = 100  # characters on each side of a seam that are looked at
 
 
 class Piece(NamedTuple):
@@ -103,31 +104,39 @@ class Filler:
             taken.append(piece)
             chars += len(piece.text)
         ids = encode("".join(piece.text for piece in taken))
-        total = whole = len(ids)
-        head = ids[: self.front]
+        total, head = len(ids), ids[: self.front]
         self._ratio = total / max(chars, 1)
-        block, last = len(taken), []
+        in_one_call, block = total, len(taken)
+        unused: list[Piece] = []
+        while total >= tokens:
+            # The estimate was too high: give back, and begin again with the piece that is over.
+            if waiting is not None:
+                unused.insert(0, waiting)
+            waiting = taken.pop()
+            total -= self.tokenizer.count(waiting.text)
+        texts = [piece.text for piece in taken]
+        last: list[int] = []
         while total < tokens:
             following = waiting or next(pieces, None)
             if following is None:
                 return None
             waiting = None
             taken.append(following)
-            last = encode(following.text)
-            total += len(last)
-        last = last or encode(taken[-1].text)
-        unused = [waiting] if waiting else []
-        while total - len(last) >= tokens:  # the estimate was too high: only the last one may be over
-            total -= len(last)
-            unused.insert(0, taken.pop())
-            last = encode(taken[-1].text)
-        parts = [piece.text for piece in taken[:-1]]
+            for part in _parts(following.text):
+                texts.append(part)
+                last = encode(part)
+                total += len(last)
+                if total >= tokens:
+                    break
+        if waiting is not None:
+            unused.insert(0, waiting)
         before = total - len(last)
-        end_text = self._end(parts, taken[-1].text, last, tokens - before, end, skip)
-        for left, right in pairwise([*parts[max(0, min(block, len(parts)) - 1) :], end_text]):
+        texts.append(self._end(texts, last, tokens - before, end, skip))
+        for left, right in pairwise(texts[max(0, min(block, len(texts) - 1) - 1) :]):
             self._check_seam(left, right)
-        text = "".join(parts) + end_text
-        if min(whole, before) < self.front:  # the first ids are not all from that one call, or reach the cut
+        text = "".join(texts)
+        if min(in_one_call, before) < self.front:
+            # The first ids are not all from that one call, or reach the cut.
             head = encode(text)[: self.front]
         return Filled(text, head, [piece.source for piece in taken], unused)
 
@@ -139,21 +148,22 @@ class Filler:
                 f"{self.tokenizer.name} merges tokens across pieces, so its counts do not add up here"
             )
 
-    def _end(self, parts: list[str], text: str, ids: list[int], tokens: int, end: str, skip: int) -> str:
-        """The beginning of `text`, whose ids are `ids`, with exactly `tokens` tokens.
+    def _end(self, texts: list[str], ids: list[int], tokens: int, end: str, skip: int) -> str:
+        """The beginning of the last of `texts`, whose ids are `ids`, with exactly `tokens` tokens.
 
-        Takes pieces off `parts` where no cut of `text` gives that.
+        Takes it off `texts`, and those before it where no cut gives the count.
         """
         wanted = tokens
+        text = texts.pop()
         while True:
-            found = cut(self.tokenizer, text, tokens, end, ids=ids, adds_up=self.adds_up, skip=skip)
+            found = cut(self.tokenizer, text, tokens, end, ids=ids, skip=skip)
             if found is not None:
                 return found
-            if not parts:
+            if not texts:
                 raise InputError(
                     f"no text of exactly {wanted} tokens can be cut for {self.tokenizer.name}; ask for another number of tokens"
                 )
-            before = parts.pop()
+            before = texts.pop()
             tokens += self.tokenizer.count(before)
             text = before + text
             ids = self.tokenizer.encode(text)
@@ -171,8 +181,17 @@ class Filler:
         else:
             return None
         whole = "".join(piece.text for piece in taken)
-        text = self._end([], whole, self.tokenizer.encode(whole), tokens, end, skip)
+        text = self._end([whole], self.tokenizer.encode(whole), tokens, end, skip)
         return Filled(text, self.tokenizer.encode(text)[: self.front], [piece.source for piece in taken], [])
+
+
+def _parts(text: str) -> Iterator[str]:
+    """`text` in parts of at least 4,096 characters, cut where pieces could meet."""
+    start = 0
+    while found := _MEETING.search(text, start + _PART):
+        yield text[start : found.end()]
+        start = found.end()
+    yield text[start:]
 
 
 def cut(
@@ -182,27 +201,20 @@ def cut(
     end: str = "",
     *,
     ids: list[int] | None = None,
-    adds_up: bool = False,
     skip: int = 0,
 ) -> str | None:
     """The beginning of `text` with exactly `tokens` tokens that ends with a non-space and `end`; None when none was found.
 
     Where a cut between two tokens does not count up to `tokens`, or leaves a space at the end, a few tokens less are
-    taken and short words fill up. `ids`: those of `text`, where they are known. With `adds_up` a candidate is counted from
-    the last place on at which pieces could meet, which costs lines instead of the whole. `skip`: how many that would do to
-    pass over.
+    taken and short words fill up. `ids`: those of `text`, where they are known. `skip`: how many that would do to pass over.
     """
     ids = tokenizer.encode(text) if ids is None else ids
     for drop in range(min(_MAX_TRIM, tokens)):
         start = tokenizer.decode(ids[: tokens - drop]).rstrip("\ufffd")
         if not text.startswith(start):  # not every tokenizer gives its text back
             start = text[: _place(tokenizer, text, tokens - drop)]
-        known, place = _known(tokenizer, start, ids[: tokens - drop]) if adds_up else (0, 0)
-        start = start.rstrip()
-        if len(start) < place:
-            known, place = 0, 0
-        for candidate in _ends(start, drop):
-            if candidate and known + tokenizer.count(candidate[place:] + end) == tokens:
+        for candidate in _ends(start.rstrip(), drop):
+            if candidate and tokenizer.count(candidate + end) == tokens:
                 if not skip:
                     return candidate + end
                 skip -= 1
@@ -212,15 +224,6 @@ def cut(
 def _place(tokenizer: Tokenizer, text: str, tokens: int) -> int:
     """How many characters of `text` have `tokens` tokens, by counting."""
     return bisect_left(range(len(text)), tokens, key=lambda length: tokenizer.count(text[:length]))
-
-
-def _known(tokenizer: Tokenizer, start: str, ids: list[int]) -> tuple[int, int]:
-    """(tokens, characters) of `start`, whose ids are `ids`, before its last place at which pieces could meet."""
-    for found in reversed(list(_MEETING.finditer(start, max(0, len(start) - 2000)))):
-        last = tokenizer.encode(start[found.end() :])
-        if last and ids[-len(last) :] == last:
-            return len(ids) - len(last), found.end()
-    return 0, 0
 
 
 def _ends(start: str, drop: int) -> Iterator[str]:

@@ -20,6 +20,8 @@ from loadgen.errors import InputError
 
 # No text has fewer bytes a token on average; used to refuse at once what cannot be done.
 _LEAST_BYTES_A_TOKEN = 1.5
+# Hardly any text has more; used to try at once what very likely can be done.
+_MOST_BYTES_A_TOKEN = 6
 
 
 class ShortError(InputError):
@@ -59,10 +61,12 @@ def build(job: Job) -> str:
 
 def _promising(job: Job, shares: Sequence[Shared | None]) -> bool:
     """Whether distinct contexts are worth trying, by what some files count: trying for nothing costs a whole build."""
+    needed = sum(job.tokens - (share.tokens if share else 0) for share in shares)
+    if job.library.shown_bytes() > _MOST_BYTES_A_TOKEN * needed:
+        return True
     some = list(islice(job.library.pieces(job.library.ordered("estimate", job.prompt.seed)), 24))
     counted = sum(job.filler.tokenizer.count(piece.text) for piece in some)
     a_byte = counted / max(1, sum(len(piece.text.encode()) for piece in some))
-    needed = sum(job.tokens - (share.tokens if share else 0) for share in shares)
     return job.library.shown_bytes() * a_byte > 0.8 * needed
 
 
