@@ -18,9 +18,9 @@ from loadgen.record.grouping import Asked, Grouper, Place
 from loadgen.record.headers import first
 from loadgen.record.hints import gap_kind
 from loadgen.record.identity import Identity, identify, retry_count, utility
-from loadgen.record.journal import Journal, Line
+from loadgen.record.journal import Journal, Line, line_of, seconds
 from loadgen.record.nonce import normalise
-from loadgen.record.reading import Call, read
+from loadgen.record.reading import read
 from loadgen.record.redact import Redactor
 from loadgen.record.store import Entry, MessageStore
 from loadgen.tokens.base import Tokenizer
@@ -79,7 +79,7 @@ class Scribe:
         self._redactor.learn(exchange.response_headers)
         self._tell_scale(exchange)
         call = read(exchange)
-        line = self._line(exchange, call)
+        line = line_of(exchange, call, self._redactor, self._start_ns, content=not self._limits.hash_only)
         if call.problems:
             self.figures.unread += 1
         if exchange.ending == "upstream_unreachable" or (exchange.status or 0) >= 400:
@@ -228,7 +228,7 @@ class Scribe:
             Session(
                 id=place.chain.id,
                 agent=place.chain.agent,
-                start_s=self._since_start(asked.start_ns),
+                start_s=seconds(self._start_ns, asked.start_ns) or 0.0,
                 parent=Parent(
                     session=parent.id,
                     turn=place.chain.parent_turn,
@@ -259,9 +259,9 @@ class Scribe:
 
     def _seen(self, exchange: Exchange, reply: Reply) -> Seen:
         return Seen(
-            ttft_s=_seconds(exchange.received_ns, reply.first_token_ns),
-            e2e_s=_seconds(exchange.received_ns, exchange.end_ns),
-            first_text_s=_seconds(exchange.received_ns, reply.first_text_ns),
+            ttft_s=seconds(exchange.received_ns, reply.first_token_ns),
+            e2e_s=seconds(exchange.received_ns, exchange.end_ns),
+            first_text_s=seconds(exchange.received_ns, reply.first_text_ns),
             added_s=exchange.added_ns / 1e9,
         )
 
@@ -283,35 +283,6 @@ class Scribe:
 
     # what is told
 
-    def _line(self, exchange: Exchange, call: Call) -> Line:
-        agent = first(exchange.request_headers, "user-agent")
-        line = Line(
-            n=exchange.number,
-            t_s=self._since_start(exchange.received_ns),
-            method=exchange.method,
-            path=self._redactor.text(call.path),
-            client=agent.split()[0][:80] if agent and agent.strip() else None,
-            api=call.api.name if call.api is not None else None,
-            model=call.prompt.model if call.prompt is not None else None,
-            status=exchange.status,
-            ending=exchange.ending,
-            bytes_up=len(exchange.request_body) + exchange.request_lost,
-            bytes_down=len(exchange.response_body) + exchange.response_lost,
-            sent_s=_seconds(exchange.received_ns, exchange.sent_ns),
-            headers_s=_seconds(exchange.received_ns, exchange.headers_ns),
-            first_byte_s=_seconds(exchange.received_ns, call.first_byte_ns),
-            end_s=(exchange.end_ns - exchange.received_ns) / 1e9,
-            added_s=exchange.added_ns / 1e9,
-            max_hold_s=exchange.max_hold_ns / 1e9,
-            problems=list(call.problems),
-        )
-        if (count := retry_count(exchange.request_headers)) > 0:
-            line.tags.append(f"retry:{count}")
-        for text in (exchange.error, call.reply.error if call.reply else None):
-            if text and not self._limits.hash_only:
-                line.problems.append(self._redactor.text(text)[:500])
-        return line
-
     def _describe(self, line: Line, place: Place, asked: Asked, reply: Reply) -> None:
         line.session, line.turn, line.attempt = place.chain.id, place.index, place.attempt
         line.relation = place.relation
@@ -320,8 +291,8 @@ class Scribe:
         if place.relation in ("compaction", "rewind", "fork", "subagent", "prefix_changed"):
             line.tags.append(place.relation)
         start_ns = asked.start_ns
-        line.first_token_s = _seconds(start_ns, reply.first_token_ns)
-        line.first_text_s = _seconds(start_ns, reply.first_text_ns)
+        line.first_token_s = seconds(start_ns, reply.first_token_ns)
+        line.first_text_s = seconds(start_ns, reply.first_text_ns)
 
     def _count(
         self, place: Place, prompt: Prompt, turn: Turn, entries: list[Entry], answer: Entry | None, line: Line
@@ -374,19 +345,12 @@ class Scribe:
             self.stopped = why
             self._say(f"recording stopped: {why}; calls are still forwarded")
 
-    def _since_start(self, at_ns: int) -> float:
-        return max(at_ns - self._start_ns, 0) / 1e9
-
 
 def _worked_on(exchange: Exchange) -> bool:
     """Whether the model had this prompt: not when HTTP refused it or when nothing was reached."""
     if exchange.ending in ("refused", "upstream_unreachable"):
         return False
     return exchange.status is None or exchange.status < 400
-
-
-def _seconds(start_ns: int, at_ns: int | None) -> float | None:
-    return None if at_ns is None else max(at_ns - start_ns, 0) / 1e9
 
 
 def _count(value: Any) -> int | None:
