@@ -8,12 +8,14 @@ when help is asked for a locustfile of ours.
 
 from __future__ import annotations
 
+import importlib.abc
 import importlib.machinery
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 _PLUGINS = "locust_plugins"
 
@@ -23,7 +25,13 @@ def wanted(arguments: Sequence[str]) -> bool:
     if not {"-h", "--help"} & set(arguments):
         return False
     for option, value in zip(arguments, [*arguments[1:], ""], strict=True):
-        name = value if option in ("-f", "--locustfile") else option.removeprefix("--locustfile=") if "=" in option else ""
+        name = (
+            value
+            if option in ("-f", "--locustfile")
+            else option.removeprefix("--locustfile=")
+            if "=" in option
+            else ""
+        )
         if name and any(_imports_loadgen(Path(part)) for part in name.split(",")):
             return True
     return False
@@ -31,34 +39,34 @@ def wanted(arguments: Sequence[str]) -> bool:
 
 def _imports_loadgen(path: Path) -> bool:
     try:
-        return re.search(r"^\s*(from|import) loadgen\b", path.read_text(encoding="utf-8"), re.MULTILINE) is not None
+        return (
+            re.search(r"^\s*(from|import) loadgen\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+            is not None
+        )
     except (OSError, UnicodeDecodeError):
         return False
 
 
-class _Finder:
+class _Finder(importlib.abc.MetaPathFinder):
     """Last on the path: a real `locust_plugins` wins. Importable by this name, it adds the flags."""
 
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
-        return importlib.machinery.ModuleSpec(name, _Loader()) if name == _PLUGINS else None
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        return importlib.machinery.ModuleSpec(fullname, _Loader()) if fullname == _PLUGINS else None
 
 
-class _Loader:
-    @staticmethod
-    def create_module(spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return None
-
-    @staticmethod
-    def exec_module(module: ModuleType) -> None:
+class _Loader(importlib.abc.Loader):
+    def exec_module(self, module: ModuleType) -> None:
         from locust import events
 
         from loadgen.replay.options import add_flags
 
-        events.init_command_line_parser.add_listener(lambda parser, **_: add_flags(parser))
+        hooks: Any = events  # Locust's event hooks are untyped
+        hooks.init_command_line_parser.add_listener(lambda parser, **_: add_flags(parser))
 
 
 def install() -> None:
     """Called at interpreter start in processes that look like Locust's. Does nothing unless help is asked for."""
     if wanted(sys.orig_argv[1:]):
-        sys.meta_path.append(_Finder())  # type: ignore[arg-type]  # typeshed wants a class; the protocol is enough
+        sys.meta_path.append(_Finder())

@@ -24,7 +24,7 @@ LAYERS = [
 ]
 BESIDE = {("paths", "errors")}
 # replay.plugin is an entry point like cli: it builds the report of a bare `locust` run and shows its live figures.
-ENTRY = {"plugin.py", "webui.py", "launch.py", "prepare.py", "starter.py"}
+ENTRY = {"conclude.py", "webui.py", "launch.py", "prepare.py", "starter.py"}
 
 FILES = [path for path in PACKAGE.rglob("*.py") if "data" not in path.relative_to(PACKAGE).parts]
 

@@ -13,9 +13,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("workload", nargs="?", help="workload file (TOML) with any of the options below")
     parser.add_argument("--host", help="URL of the endpoint, with or without /v1")
     parser.add_argument("--low", type=float, default=1, metavar="N", help="load to try first (default: 1)")
-    parser.add_argument("--high", type=float, default=64, metavar="N", help="largest load to try (default: 64)")
-    parser.add_argument("--close", type=float, default=0.1, metavar="X", help="for rates: how close the edge must be found (default: 0.1)")
-    parser.add_argument("-t", "--run-time", metavar="T", help="longest time a step deals turns, such as 300 or 10m")
+    parser.add_argument(
+        "--high", type=float, default=64, metavar="N", help="largest load to try (default: 64)"
+    )
+    parser.add_argument(
+        "--close",
+        type=float,
+        default=0.1,
+        metavar="X",
+        help="for rates: how close the edge must be found (default: 0.1)",
+    )
+    parser.add_argument(
+        "-t", "--run-time", metavar="T", help="longest time a step deals turns, such as 300 or 10m"
+    )
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     run_options.add_flags(parser)
 
@@ -60,10 +70,18 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(msgspec.json.encode(found).decode())
     else:
-        best = f"{found.best:g} {unit}" if found.best is not None else f"no load down to {min(s.load for s in found.steps):g} {unit}"
+        best = (
+            f"{found.best:g} {unit}"
+            if found.best is not None
+            else f"no load down to {min(s.load for s in found.steps):g} {unit}"
+        )
         edge = f"; {found.edge:g} did not" if found.edge is not None else "; nothing above was tried"
         console = Console(highlight=False)
-        console.print(f"{best} met the rules{edge}." + ("" if found.complete else " The last step could not be judged."), markup=False)
+        console.print(
+            f"{best} met the rules{edge}."
+            + ("" if found.complete else " The last step could not be judged."),
+            markup=False,
+        )
         console.print(f"steps and report: {folder}", markup=False, soft_wrap=True)
     if code:
         return code

@@ -10,15 +10,41 @@ from loadgen.errors import EXIT_INVALID, EXIT_OK, InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--repo", default="stdlib", metavar="PATH_OR_URL", help="git repository to build the contexts from (default: this Python's standard library)")
+    parser.add_argument(
+        "--repo",
+        default="stdlib",
+        metavar="PATH_OR_URL",
+        help="git repository to build the contexts from (default: this Python's standard library)",
+    )
     parser.add_argument("--rev", help="revision of the repository (default: HEAD)")
-    parser.add_argument("--contexts", type=int, default=10, metavar="N", help="number of contexts (default: 10)")
-    parser.add_argument("--tokens", type=int, default=140_000, metavar="N", help="tokens a context (default: 140000)")
+    parser.add_argument(
+        "--contexts", type=int, default=10, metavar="N", help="number of contexts (default: 10)"
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=140_000, metavar="N", help="tokens a context (default: 140000)"
+    )
     parser.add_argument("--turns", type=int, default=5, metavar="N", help="turns a context (default: 5)")
-    parser.add_argument("--output-tokens", type=int, default=128, metavar="N", help="output tokens a turn (default: 128)")
-    parser.add_argument("--scale", type=float, default=20.0, metavar="X", help="simulated seconds in a wall second (default: 20)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the contexts' order (default: 0)")
-    parser.add_argument("-o", "--out", type=Path, default=Path("runs"), metavar="DIR", help="folder for the run folder (default: runs)")
+    parser.add_argument(
+        "--output-tokens", type=int, default=128, metavar="N", help="output tokens a turn (default: 128)"
+    )
+    parser.add_argument(
+        "--scale",
+        type=float,
+        default=20.0,
+        metavar="X",
+        help="simulated seconds in a wall second (default: 20)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of the contexts' order (default: 0)"
+    )
+    parser.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        default=Path("runs"),
+        metavar="DIR",
+        help="folder for the run folder (default: runs)",
+    )
     parser.add_argument("--json", action="store_true", help="print both summaries as JSON")
 
 
@@ -49,7 +75,14 @@ def run(args: argparse.Namespace) -> int:
         out=args.out,
     )
     words = Console(stderr=True, highlight=False)
-    bar = Progress(TextColumn("building contexts"), BarColumn(), MofNCompleteColumn(), console=words, transient=True, disable=not words.is_terminal)
+    bar = Progress(
+        TextColumn("building contexts"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=words,
+        transient=True,
+        disable=not words.is_terminal,
+    )
     task = bar.add_task("contexts", total=args.contexts)
 
     def building() -> Any:
@@ -82,5 +115,7 @@ def run(args: argparse.Namespace) -> int:
     console = Console(highlight=False)
     differences = print_table(measured, console)
     console.print(f"report:      {report}", markup=False, soft_wrap=True)
-    console.print("run folders: " + ", ".join(str(folder) for folder in result.runs), markup=False, soft_wrap=True)
+    console.print(
+        "run folders: " + ", ".join(str(folder) for folder in result.runs), markup=False, soft_wrap=True
+    )
     return result.code or (EXIT_INVALID if differences else EXIT_OK)

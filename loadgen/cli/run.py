@@ -14,9 +14,15 @@ from loadgen.replay import options as run_options
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("workload", nargs="?", help="workload file (TOML) with any of the options below")
     parser.add_argument("--host", help="URL of the endpoint, with or without /v1")
-    parser.add_argument("-u", "--users", type=int, metavar="N", help="live sessions (closed) or the cap on them (open, timed)")
-    parser.add_argument("--processes", type=int, metavar="N", help="worker processes (default: play in one process)")
-    parser.add_argument("-t", "--run-time", metavar="T", help="stop dealing after this time, such as 300 or 10m")
+    parser.add_argument(
+        "-u", "--users", type=int, metavar="N", help="live sessions (closed) or the cap on them (open, timed)"
+    )
+    parser.add_argument(
+        "--processes", type=int, metavar="N", help="worker processes (default: play in one process)"
+    )
+    parser.add_argument(
+        "-t", "--run-time", metavar="T", help="stop dealing after this time, such as 300 or 10m"
+    )
     parser.add_argument("--dry-run", action="store_true", help="say what would be sent, and stop")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with an interrupted run")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
@@ -72,9 +78,17 @@ def _number(workload: dict[str, Any], name: str) -> int | None:
 def plan_line(prepared: Any) -> str:
     """One sentence: how much goes where."""
     job = prepared.job
-    sent = f"{job.prompt_tokens:,} prompt tokens" if job.prompt_tokens is not None else "an unknown number of prompt tokens"
+    sent = (
+        f"{job.prompt_tokens:,} prompt tokens"
+        if job.prompt_tokens is not None
+        else "an unknown number of prompt tokens"
+    )
     wanted = f", {job.output_tokens:,} output tokens" if job.output_tokens is not None else ""
-    simulated = f" (simulated: {prepared.facts.simulated}, {job.time_scale:g} times real time)" if prepared.facts.simulated else ""
+    simulated = (
+        f" (simulated: {prepared.facts.simulated}, {job.time_scale:g} times real time)"
+        if prepared.facts.simulated
+        else ""
+    )
     return (
         f"{sum(not s.warmup for s in job.sessions)} sessions, {job.turns} turns, {sent}{wanted} to {job.model} at {' and '.join(job.urls)}{simulated}, "
         f"schedule {job.schedule['kind']}"

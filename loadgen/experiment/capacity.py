@@ -92,7 +92,13 @@ def answer(search: Search, steps: list[Step]) -> Answer:
 
 
 def play(
-    search: Search, options: Options, host: str, slo: Slo, *, run_time: str | None, said: Callable[[Step], None]
+    search: Search,
+    options: Options,
+    host: str,
+    slo: Slo,
+    *,
+    run_time: str | None,
+    said: Callable[[Step], None],
 ) -> tuple[Path, Answer, int]:
     """Search; returns the folder of all steps, the answer, and 130 when somebody interrupted it, else 0.
 

@@ -39,7 +39,8 @@ def simulated_endpoint(profile: str, arm: str, scale: float, *, port: int = 0) -
 
 
 def _url(process: subprocess.Popen[bytes]) -> str:
-    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     deadline = time.monotonic() + _READY_S
     while time.monotonic() < deadline:
         if select.select([process.stdout], [], [], 0.1)[0] and (line := process.stdout.readline()):

@@ -63,7 +63,9 @@ class RunInfo(msgspec.Struct, kw_only=True):
     versions: dict[str, str] = {}
     machine: dict[str, Any] = {}
     arguments: list[str] = []
-    workload: dict[str, Any] = {}  # name, trace path and sha256, fidelity, tokenizer and its fingerprint, contexts' content hash
+    workload: dict[
+        str, Any
+    ] = {}  # name, trace path and sha256, fidelity, tokenizer and its fingerprint, contexts' content hash
     schedule: dict[str, Any] = {}  # kind and its parameters as applied
     policy: dict[str, Any] = {}  # answers, nonce scope and width, forced output, timeouts
     seed: int = 0
@@ -77,7 +79,9 @@ class RunInfo(msgspec.Struct, kw_only=True):
     steady_to: Clock | None = None  # … until one finds none
     resumed: list[str] = []  # when the run was taken up again, ISO 8601
     incidents: list[Incident] = []
-    merged_exactly: bool | None = None  # whether the histograms that workers sent, merged, equal those of all samples
+    merged_exactly: bool | None = (
+        None  # whether the histograms that workers sent, merged, equal those of all samples
+    )
     notes: list[str] = []  # what was applied: caps, scales, skipped things
 
 

@@ -43,7 +43,9 @@ class Contents:
         try:
             data = path.read_bytes()
         except OSError as error:
-            raise InputError(f"{self._trace.path} refers to {path}, which cannot be read: {error.strerror}") from None
+            raise InputError(
+                f"{self._trace.path} refers to {path}, which cannot be read: {error.strerror}"
+            ) from None
         if hashlib.sha256(data).hexdigest() != blob.sha256:
             raise InputError(f"{path} is not the file that {self._trace.path} refers to: its SHA-256 differs")
         return data.decode("utf-8")
@@ -62,7 +64,11 @@ class Contents:
             context = msgspec.json.decode(record.read_bytes(), type=Context)
         except (OSError, msgspec.DecodeError):
             return None
-        return context.tokens if (context.sha256, context.tokenizer_fingerprint) == (blob.sha256, fingerprint) else None
+        return (
+            context.tokens
+            if (context.sha256, context.tokenizer_fingerprint) == (blob.sha256, fingerprint)
+            else None
+        )
 
     def prepare_fragment(self, ref: str) -> None:
         """Make the escaped form of a file blob, if it is not in the cache yet. Safe under two makers at once."""

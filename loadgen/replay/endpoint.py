@@ -41,7 +41,11 @@ class Api:
     def local(self) -> bool:
         """Whether the host is this machine or a private network: somebody's own hardware."""
         host = self.target.host
-        if host == "localhost" or host.endswith((".local", ".internal", ".svc", ".cluster.local")) or "." not in host and ":" not in host:
+        if (
+            host == "localhost"
+            or host.endswith((".local", ".internal", ".svc", ".cluster.local"))
+            or ("." not in host and ":" not in host)
+        ):
             return True
         try:
             return ipaddress.ip_address(host).is_private
@@ -73,11 +77,17 @@ class Api:
             answer = connection.getresponse()
             return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
         except TimeoutError:
-            raise InputError(f"{self.url} did not answer {path} within {self.timeout_s:g} s; is the server up and not stuck?") from None
+            raise InputError(
+                f"{self.url} did not answer {path} within {self.timeout_s:g} s; is the server up and not stuck?"
+            ) from None
         except ssl.SSLError as error:
-            raise InputError(f"{self.url}: TLS failed ({error.reason or error}); check the scheme and the certificate") from None
+            raise InputError(
+                f"{self.url}: TLS failed ({error.reason or error}); check the scheme and the certificate"
+            ) from None
         except (OSError, http.client.HTTPException) as error:
-            raise InputError(f"{self.url} cannot be reached ({error or type(error).__name__}); is the server running there?") from None
+            raise InputError(
+                f"{self.url} cannot be reached ({error or type(error).__name__}); is the server running there?"
+            ) from None
         finally:
             connection.close()
 
@@ -111,22 +121,32 @@ def discover(api: Api, wanted: str | None) -> Facts:
     """Ask `/v1/models`, `/version` and `/metrics`. Raises InputError when the endpoint is down, refuses, or does not serve `wanted`."""
     status, headers, body = api.json("GET", "/v1/models")
     if status in (401, 403):
-        raise InputError(f"{api.url} refuses the key (HTTP {status}); set it in the variable that --api-key-env names")
+        raise InputError(
+            f"{api.url} refuses the key (HTTP {status}); set it in the variable that --api-key-env names"
+        )
     models = body.get("data") if isinstance(body, dict) else None
     if status != 200 or not isinstance(models, list):
-        raise InputError(f"{api.url}/v1/models answered HTTP {status} and no model list; is this an OpenAI-compatible endpoint?")
+        raise InputError(
+            f"{api.url}/v1/models answered HTTP {status} and no model list; is this an OpenAI-compatible endpoint?"
+        )
     names = [str(item.get("id")) for item in models if isinstance(item, dict)]
     if wanted is None:
         if len(names) != 1:
-            raise InputError(f"{api.url} serves {len(names)} models ({', '.join(names[:8])}); choose one with --model")
+            raise InputError(
+                f"{api.url} serves {len(names)} models ({', '.join(names[:8])}); choose one with --model"
+            )
         wanted = names[0]
     elif wanted not in names:
-        raise InputError(f"{api.url} does not serve the model {wanted!r}; it serves {', '.join(names[:8]) or 'none'}")
+        raise InputError(
+            f"{api.url} does not serve the model {wanted!r}; it serves {', '.join(names[:8]) or 'none'}"
+        )
     entry = models[names.index(wanted)]
     try:
         scale = float(headers.get(SCALE_HEADER, "1"))
     except ValueError:
-        raise InputError(f"{api.url} announces the time scale {headers[SCALE_HEADER]!r}, which is no number") from None
+        raise InputError(
+            f"{api.url} announces the time scale {headers[SCALE_HEADER]!r}, which is no number"
+        ) from None
     if not 0.001 <= scale <= 1000:
         raise InputError(f"{api.url} announces the time scale {scale:g}; from 0.001 to 1000 is possible")
     version_status, _, version = api.json("GET", "/version")
@@ -137,7 +157,9 @@ def discover(api: Api, wanted: str | None) -> Facts:
         max_model_len=length if isinstance(length, int) else None,
         time_scale=scale,
         simulated=headers.get(SIMULATED_HEADER),
-        version=str(version["version"]) if version_status == 200 and isinstance(version, dict) and "version" in version else None,
+        version=str(version["version"])
+        if version_status == 200 and isinstance(version, dict) and "version" in version
+        else None,
         metrics=metrics.decode("utf-8", "replace") if metrics_status == 200 else None,
         models_json=body,
     )

@@ -58,8 +58,17 @@ def read_handover(path: Path) -> Handover:
 
 def prepare_apart(options: Options, host: str) -> Handover:
     """Prepare in a process of its own. Its words go to our standard error. Raises the error that it ended with."""
-    command = [sys.executable, "-m", "loadgen", "run", "--prepare-only", "--host", host, *to_arguments(options)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "loadgen",
+        "run",
+        "--prepare-only",
+        "--host",
+        host,
+        *to_arguments(options),
+    ]
+    done = subprocess.run(command, capture_output=True, check=False)
     words = done.stderr.decode("utf-8", "replace").strip()
     if done.returncode:
         error = InputError if done.returncode == InputError.exit_code else LoadgenError

@@ -42,7 +42,9 @@ class PlannedSession(msgspec.Struct, kw_only=True):
     lead: int = 0  # turns of the trace before the first planned one: in the prompt, not sent
     turns: list[PlannedTurn]
     agent: str = "main"
-    children: list[tuple[str, int, bool]] = []  # (session, after which turn of this one, whether this one waits)
+    children: list[
+        tuple[str, int, bool]
+    ] = []  # (session, after which turn of this one, whether this one waits)
     child: bool = False  # starts when its parent's turn ends, not by itself
     warmup: bool = False  # played first, its samples kept apart
     endpoint: int = 0  # position in the job's `urls`

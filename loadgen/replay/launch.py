@@ -67,7 +67,9 @@ def play(prepared: Prepared, options: Options, fleet: Fleet, arguments: Sequence
     """Run Locust to the end; returns the run folder and Locust's exit code, which is loadgen's (`loadgen.errors`)."""
     run_dir = Path(options.run_dir) if options.run_dir else new_run_dir(Path(options.out))
     if (run_dir / RUN_FILE).exists():
-        raise InputError(f"{run_dir} holds a run already; runs are never overwritten (--resume goes on with one)")
+        raise InputError(
+            f"{run_dir} holds a run already; runs are never overwritten (--resume goes on with one)"
+        )
     passed = handover(prepared, options, arguments)
     passed.run_dir = str(run_dir)
     return run_dir, _start(passed, fleet, run_options.to_arguments(options))
@@ -77,14 +79,28 @@ def play_on(run_dir: Path, fleet: Fleet) -> int:
     """Go on with an interrupted run; returns the exit code."""
     job, info, done = resume(run_dir)
     passed = Handover(
-        job=job, facts={}, out=str(run_dir.parent), run_dir=str(run_dir), arguments=info.arguments, resumed=info, done=done
+        job=job,
+        facts={},
+        out=str(run_dir.parent),
+        run_dir=str(run_dir),
+        arguments=info.arguments,
+        resumed=info,
+        done=done,
     )
     return _start(passed, fleet, info.arguments)
 
 
 def _start(passed: Handover, fleet: Fleet, arguments: Sequence[str]) -> int:
     file = write_handover(passed)
-    command = [sys.executable, "-m", "locust", "-f", str(paths.find("agent_loop.py")), "--headless", "--only-summary"]
+    command = [
+        sys.executable,
+        "-m",
+        "locust",
+        "-f",
+        str(paths.find("agent_loop.py")),
+        "--headless",
+        "--only-summary",
+    ]
     command += ["--host", passed.job.urls[0], "--loglevel", "WARNING", *arguments]
     for flag, value in (("-u", fleet.users), ("--processes", fleet.processes), ("-t", fleet.run_time)):
         if value is not None:
@@ -93,7 +109,9 @@ def _start(passed: Handover, fleet: Fleet, arguments: Sequence[str]) -> int:
         command += ["--expect-workers", str(fleet.processes), "--expect-workers-max-wait", "60", *_ports()]
     environment = {**os.environ, HANDOVER_ENV: str(file), "LOADGEN_QUIET": "1"}
     try:
-        return _wait(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True))
+        return _wait(
+            subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+        )
     finally:
         file.unlink(missing_ok=True)
 
@@ -134,7 +152,9 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
     if signals:
         return EXIT_INTERRUPTED
     if code < 0:
-        raise LoadgenError(f"Locust's process died of {signal.Signals(-code).name}; the samples taken until then are kept")
+        raise LoadgenError(
+            f"Locust's process died of {signal.Signals(-code).name}; the samples taken until then are kept"
+        )
     return code
 
 

@@ -26,9 +26,18 @@ OVERFLOW = ("refuse", "skip")
 NONCE_SCOPES = ("session", "family", "group", "run", "none")
 
 
-def _flag(default: Any, help: str, *, only: tuple[str, ...] = (), choices: tuple[str, ...] = (), metavar: str | None = None) -> Any:
+def _flag(
+    default: Any,
+    help: str,
+    *,
+    only: tuple[str, ...] = (),
+    choices: tuple[str, ...] = (),
+    metavar: str | None = None,
+) -> Any:
     """A field that is a flag. `only` names the schedules in which it has an effect (empty: all)."""
-    return field(default=default, metadata={"help": help, "only": only, "choices": choices, "metavar": metavar})
+    return field(
+        default=default, metadata={"help": help, "only": only, "choices": choices, "metavar": metavar}
+    )
 
 
 @dataclass(kw_only=True)
@@ -36,59 +45,131 @@ class Options:
     """Everything that shapes a run, in the order of `--help`. Seconds are the endpoint's seconds."""
 
     # what is played
-    trace: str | None = _flag(None, "trace file to replay; without it contexts are built from --corpus", metavar="FILE")
+    trace: str | None = _flag(
+        None, "trace file to replay; without it contexts are built from --corpus", metavar="FILE"
+    )
     corpus: str = _flag("stdlib", "recipe, repository path or URL to build contexts from", metavar="CORPUS")
     rev: str | None = _flag(None, "revision of the corpus", metavar="REV")
     contexts: str | None = _flag(None, "folder of contexts that `loadgen corpus build` made", metavar="DIR")
-    tokenizer: str | None = _flag(None, "tokenizer of the endpoint's model: tekken, tiktoken:NAME, hf:PATH, or server to let the endpoint count", metavar="NAME")
+    tokenizer: str | None = _flag(
+        None,
+        "tokenizer of the endpoint's model: tekken, tiktoken:NAME, hf:PATH, or server to let the endpoint count",
+        metavar="NAME",
+    )
     sessions: int | None = _flag(None, "number of sessions (default: all of the trace, else 10)", metavar="N")
     turns: int | None = _flag(None, "turns a session (default: all of the trace, else 5)", metavar="N")
-    first_turn: int = _flag(0, "turns of each session that are in the prompt from the start and are not sent", metavar="N")
+    first_turn: int = _flag(
+        0, "turns of each session that are in the prompt from the start and are not sent", metavar="N"
+    )
     shuffle: bool = _flag(False, "take the sessions in an order drawn by --seed instead of the trace's")
-    copies: int = _flag(1, "play each session this many times, each copy under a nonce of its own", metavar="K")
+    copies: int = _flag(
+        1, "play each session this many times, each copy under a nonce of its own", metavar="K"
+    )
     context_tokens: int = _flag(140_000, "tokens of a context built from --corpus", metavar="N")
     new_tokens: int = _flag(200, "tokens of new text a later turn, for contexts", metavar="N")
-    output_tokens: int | None = _flag(None, "output tokens a turn (default: the trace's, else 128)", metavar="N")
+    output_tokens: int | None = _flag(
+        None, "output tokens a turn (default: the trace's, else 128)", metavar="N"
+    )
     # how
     schedule: str = _flag("sweep", "order and timing of turns", choices=SCHEDULES)
     width: int = _flag(1, "turns in flight of a sweep", only=("sweep",), metavar="N")
     rate: float | None = _flag(None, "sessions that arrive a second", only=("open",), metavar="R")
-    burstiness: float = _flag(1.0, "shape of the gamma arrivals; 1 is Poisson, less is burstier", only=("open",), metavar="K")
-    speed: float = _flag(1.0, "play a trace's session starts this many times faster", only=("timed",), metavar="X")
-    stagger: float = _flag(0.0, "seconds between the starts of the first sessions", only=("closed",), metavar="S")
-    jitter: float = _flag(0.0, "spread coarse session starts by up to this many seconds", only=("timed",), metavar="S")
-    mid_start: bool = _flag(False, "the first live sessions start at a turn drawn by --seed, as a fleet under way", only=("closed",))
-    stages: str | None = _flag(None, "live sessions over time, as SESSIONS:SECONDS,…; the run ends with the last stage", only=("closed",), metavar="STAGES")
-    in_flight: int | None = _flag(None, "most turns in flight at once, apart from live sessions", only=("closed", "open", "timed"), metavar="N")
+    burstiness: float = _flag(
+        1.0, "shape of the gamma arrivals; 1 is Poisson, less is burstier", only=("open",), metavar="K"
+    )
+    speed: float = _flag(
+        1.0, "play a trace's session starts this many times faster", only=("timed",), metavar="X"
+    )
+    stagger: float = _flag(
+        0.0, "seconds between the starts of the first sessions", only=("closed",), metavar="S"
+    )
+    jitter: float = _flag(
+        0.0, "spread coarse session starts by up to this many seconds", only=("timed",), metavar="S"
+    )
+    mid_start: bool = _flag(
+        False,
+        "the first live sessions start at a turn drawn by --seed, as a fleet under way",
+        only=("closed",),
+    )
+    stages: str | None = _flag(
+        None,
+        "live sessions over time, as SESSIONS:SECONDS,…; the run ends with the last stage",
+        only=("closed",),
+        metavar="STAGES",
+    )
+    in_flight: int | None = _flag(
+        None,
+        "most turns in flight at once, apart from live sessions",
+        only=("closed", "open", "timed"),
+        metavar="N",
+    )
     stop_after: int | None = _flag(None, "stop dealing after this many turns", metavar="N")
-    warmup: int = _flag(0, "turns of the same shape, under other nonces, before the run; their samples are kept apart", metavar="N")
+    warmup: int = _flag(
+        0,
+        "turns of the same shape, under other nonces, before the run; their samples are kept apart",
+        metavar="N",
+    )
     gap_scale: float = _flag(1.0, "scale of all gaps", metavar="X")
     tool_gap_cap: float | None = _flag(None, "longest tool gap", metavar="S")
     human_gap_cap: float | None = _flag(None, "longest human gap", metavar="S")
-    answers: str = _flag("recorded", "what stands as the assistant's answer in later prompts", choices=ANSWERS)
-    nonce_scope: str = _flag("session", "what shares a nonce; none keeps prompts as they are", choices=NONCE_SCOPES)
-    overflow: str = _flag("refuse", "what happens to a turn that would not fit the model: refuse the run, or skip the session's rest", choices=OVERFLOW)
+    answers: str = _flag(
+        "recorded", "what stands as the assistant's answer in later prompts", choices=ANSWERS
+    )
+    nonce_scope: str = _flag(
+        "session", "what shares a nonce; none keeps prompts as they are", choices=NONCE_SCOPES
+    )
+    overflow: str = _flag(
+        "refuse",
+        "what happens to a turn that would not fit the model: refuse the run, or skip the session's rest",
+        choices=OVERFLOW,
+    )
     natural_output: bool = _flag(False, "do not force the output length")
     seed: int = _flag(0, "seed of everything random", metavar="N")
     # to whom
-    model: str | None = _flag(None, "model name (default: the only one that the endpoint serves)", metavar="NAME")
+    model: str | None = _flag(
+        None, "model name (default: the only one that the endpoint serves)", metavar="NAME"
+    )
     api: str = _flag("chat", "API to speak", choices=APIS)
-    client: str = _flag("loadgen", "openai sends the same turns through the openai SDK, as a cross-check", choices=CLIENTS)
-    endpoint: list[str] = _flag((), "another endpoint of the same model; repeat it; sessions are pinned by hash", metavar="URL")
-    header: list[str] = _flag((), "extra header 'Name: value'; $VAR in the value is read from the environment at send time", metavar="H")
-    session_header: str | None = _flag(None, "header that carries the session's id, for routers with session affinity", metavar="NAME")
-    auth_scheme: str = _flag("Bearer", "scheme in front of the key, such as Bearer or BackendAI", metavar="WORD")
-    proxy: str | None = _flag(None, "HTTP proxy to go through; without it a proxy of the environment is refused, since it buffers", metavar="URL")
-    ca_file: str | None = _flag(None, "certificate authorities (PEM) to trust instead of the system's", metavar="FILE")
+    client: str = _flag(
+        "loadgen", "openai sends the same turns through the openai SDK, as a cross-check", choices=CLIENTS
+    )
+    endpoint: tuple[str, ...] = _flag(
+        (), "another endpoint of the same model; repeat it; sessions are pinned by hash", metavar="URL"
+    )
+    header: tuple[str, ...] = _flag(
+        (),
+        "extra header 'Name: value'; $VAR in the value is read from the environment at send time",
+        metavar="H",
+    )
+    session_header: str | None = _flag(
+        None, "header that carries the session's id, for routers with session affinity", metavar="NAME"
+    )
+    auth_scheme: str = _flag(
+        "Bearer", "scheme in front of the key, such as Bearer or BackendAI", metavar="WORD"
+    )
+    proxy: str | None = _flag(
+        None,
+        "HTTP proxy to go through; without it a proxy of the environment is refused, since it buffers",
+        metavar="URL",
+    )
+    ca_file: str | None = _flag(
+        None, "certificate authorities (PEM) to trust instead of the system's", metavar="FILE"
+    )
     cache_salt: bool = _flag(False, "send vLLM's cache_salt with the nonce's scope beside the nonce")
     api_key_env: str = _flag("OPENAI_API_KEY", "environment variable that holds the API key", metavar="VAR")
     first_token_timeout: float = _flag(600.0, "longest wait for a first token", metavar="S")
     stall_timeout: float = _flag(120.0, "longest silence after it", metavar="S")
     turn_timeout: float = _flag(3600.0, "longest turn", metavar="S")
     yes: bool = _flag(False, "send to a host that is not local without asking")
-    max_prompt_tokens: int | None = _flag(None, "refuse to send more prompt tokens than this in all", metavar="N")
-    metrics: str | None = _flag(None, "serve Prometheus metrics of the run at this address while it lasts", metavar="[HOST:]PORT")
-    slo: str | None = _flag(None, "file of rules to judge the run by; the exit code is the gate's", metavar="FILE")
+    max_prompt_tokens: int | None = _flag(
+        None, "refuse to send more prompt tokens than this in all", metavar="N"
+    )
+    metrics: str | None = _flag(
+        None, "serve Prometheus metrics of the run at this address while it lasts", metavar="[HOST:]PORT"
+    )
+    slo: str | None = _flag(
+        None, "file of rules to judge the run by; the exit code is the gate's", metavar="FILE"
+    )
     # what it is called and where it goes
     arm: str = _flag("run", "name of the arm", metavar="NAME")
     rep: int = _flag(0, "repetition within an experiment", metavar="K")
@@ -107,12 +188,33 @@ class Options:
                 )
             choices = spec.metadata["choices"]
             if choices and getattr(self, name) not in choices:
-                raise InputError(f"{flag_name(name)} is {getattr(self, name)!r}; choose one of {', '.join(choices)}")
-        for name in ("sessions", "turns", "width", "copies", "context_tokens", "output_tokens", "max_prompt_tokens", "in_flight", "stop_after"):
+                raise InputError(
+                    f"{flag_name(name)} is {getattr(self, name)!r}; choose one of {', '.join(choices)}"
+                )
+        for name in (
+            "sessions",
+            "turns",
+            "width",
+            "copies",
+            "context_tokens",
+            "output_tokens",
+            "max_prompt_tokens",
+            "in_flight",
+            "stop_after",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{flag_name(name)} must be at least 1, not {value}")
-        for name in ("gap_scale", "tool_gap_cap", "human_gap_cap", "stagger", "jitter", "new_tokens", "first_turn", "warmup"):
+        for name in (
+            "gap_scale",
+            "tool_gap_cap",
+            "human_gap_cap",
+            "stagger",
+            "jitter",
+            "new_tokens",
+            "first_turn",
+            "warmup",
+        ):
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise InputError(f"{flag_name(name)} must not be negative, and is {value}")
@@ -123,7 +225,9 @@ class Options:
         if self.schedule == "open" and self.rate is None:
             raise InputError("--schedule open needs --rate, the sessions that arrive a second")
         if self.answers == "tokens" and self.api != "completions":
-            raise InputError("--answers tokens needs --api completions: only token ids can be continued exactly")
+            raise InputError(
+                "--answers tokens needs --api completions: only token ids can be continued exactly"
+            )
         if self.answers == "live" and self.api == "completions":
             raise InputError("--answers live has no meaning with --api completions; use --answers tokens")
         if self.client == "openai" and self.api == "messages":
@@ -155,7 +259,7 @@ def flag_name(name: str) -> str:
 def _kind(name: str) -> type:
     """The plain type of a field, `int | None` being int."""
     hint = _TYPES[name]
-    if hint == list[str]:
+    if hint == tuple[str, ...]:
         return list
     for kind in (bool, int, float, str):
         if hint is kind or hint == (kind | None):
@@ -173,7 +277,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         if default not in (None, False, ()) and "default" not in help:
             help += f" (default: {default})"
         if _kind(name) is list:
-            group.add_argument(flag_name(name), action="append", default=None, metavar=spec.metadata["metavar"], help=help)
+            group.add_argument(
+                flag_name(name), action="append", default=None, metavar=spec.metadata["metavar"], help=help
+            )
         elif _kind(name) is bool:
             group.add_argument(flag_name(name), action="store_const", const=True, default=None, help=help)
         else:
@@ -219,10 +325,10 @@ def _convert(name: str, value: Any, origin: str) -> Any:
             return lowered in ("1", "true", "yes")
         if kind is list:
             if isinstance(value, str):
-                return value.split()
+                return tuple(value.split())
             if not all(isinstance(item, str) for item in value):
                 raise ValueError(value)
-            return list(value)
+            return tuple(value)
         if isinstance(value, bool) or (kind is int and isinstance(value, float) and not value.is_integer()):
             raise ValueError(value)
         return kind(value)
@@ -251,9 +357,9 @@ def to_arguments(options: Options) -> list[str]:
     words: list[str] = []
     for name, spec in _FIELDS.items():
         value = getattr(options, name)
-        if value == spec.default or value == []:
+        if value == spec.default:
             continue
-        if isinstance(value, list):
+        if isinstance(value, tuple):
             words += [word for item in value for word in (flag_name(name), item)]
         else:
             words += [flag_name(name)] if value is True else [flag_name(name), str(value)]

@@ -44,7 +44,12 @@ class SessionPrompts:
     """
 
     def __init__(
-        self, session: Session, contents: Contents, count_content: Callable[[Message, bool], int], *, nonce: bool
+        self,
+        session: Session,
+        contents: Contents,
+        count_content: Callable[[Message, bool], int],
+        *,
+        nonce: bool,
     ) -> None:
         self._count = count_content
         self._nonce = nonce
@@ -82,7 +87,9 @@ def filled(prompt: Prompt, messages: int) -> list[int]:
     return prompt.contents[: sum(has_content(m) for m in prompt.messages[:messages])]
 
 
-def expect_by_form(template: Template, prompts: Sequence[tuple[Prompt, int]], tools: list[Any] | None) -> list[Expected] | None:
+def expect_by_form(
+    template: Template, prompts: Sequence[tuple[Prompt, int]], tools: list[Any] | None
+) -> list[Expected] | None:
     """Expected values of a session's turns from the template's form; None when the template moves tokens or depends on
     the contents, so that only full renderings tell."""
     found: list[Expected] = []
@@ -133,7 +140,9 @@ def classify(turn: Turn, expected: Expected, floor: int) -> TurnClass:
 class ContentCounter:
     """Counts the contents of messages. `count` counts a text; `nonce_line` is a sample of the line in front."""
 
-    def __init__(self, contents: Contents, count: Callable[[str], int], fingerprint: str | None, nonce_line: str) -> None:
+    def __init__(
+        self, contents: Contents, count: Callable[[str], int], fingerprint: str | None, nonce_line: str
+    ) -> None:
         self._contents, self._count, self._fingerprint = contents, count, fingerprint
         self._nonce_line = nonce_line
         self._nonce_tokens = count(nonce_line) if nonce_line else 0
@@ -143,7 +152,9 @@ class ContentCounter:
         if ref is not None:
             known = self._contents.recorded_tokens(ref, self._fingerprint) if self._fingerprint else None
             # A context starts where pre-tokenizers cut (design: contexts), so the nonce's tokens simply add.
-            return (known if known is not None else self._count(self._contents.text(ref))) + self._nonce_tokens * nonce
+            return (
+                known if known is not None else self._count(self._contents.text(ref))
+            ) + self._nonce_tokens * nonce
         text = plain_text(message)
         return self._count((self._nonce_line if nonce else "") + text)
 
@@ -157,6 +168,8 @@ def plain_text(message: Message) -> str:
         for part in content:
             if not isinstance(part, dict) or part.get("type") not in ("text", "input_text", "output_text"):
                 kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-                raise InputError(f"a message has a content part of type {kind!r}; only text can be counted and replayed")
+                raise InputError(
+                    f"a message has a content part of type {kind!r}; only text can be counted and replayed"
+                )
         return "".join(str(part.get("text", "")) for part in content)
     raise InputError(f"a message's content is {type(content).__name__}; text was expected")

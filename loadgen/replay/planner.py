@@ -53,7 +53,9 @@ class Planner:
         self._sample_nonce = nonce.line(self.nonce_form, nonce.digits("sample")) if self._nonced else ""
         self._template = Template(renderer.prompt, count) if renderer.available and count else None
         fingerprint = tokenizer.fingerprint if tokenizer else None
-        self._counter = plan.ContentCounter(self.contents, count, fingerprint, self._sample_nonce) if count else None
+        self._counter = (
+            plan.ContentCounter(self.contents, count, fingerprint, self._sample_nonce) if count else None
+        )
         self._verified = False
         self._moves = False
         self._rendered_tokens = 0
@@ -78,10 +80,16 @@ class Planner:
         for session in chosen:
             if session.parent is not None and session.parent.session in planned:
                 planned[session.id].child = True
-                planned[session.parent.session].children.append((session.id, session.parent.turn, session.parent.wait))
+                planned[session.parent.session].children.append(
+                    (session.id, session.parent.turn, session.parent.wait)
+                )
         if self._skipped:
-            self._notes.append(f"{self._skipped} turns that would not fit the model are left out, with all that follow them")
-        out = [copy for number in range(self._options.copies) for copy in _copies(list(planned.values()), number)]
+            self._notes.append(
+                f"{self._skipped} turns that would not fit the model are left out, with all that follow them"
+            )
+        out = [
+            copy for number in range(self._options.copies) for copy in _copies(list(planned.values()), number)
+        ]
         if self._options.copies > 1 and self._options.schedule != "timed":
             random.Random(self._options.seed).shuffle(out)
         return self._warmups(out) + [s for s in out if s.turns or s.children]
@@ -89,12 +97,17 @@ class Planner:
     def _prove_nonce(self, count: Callable[[str], int]) -> None:
         proven = nonce.prove(count)
         if proven is None:
-            self._notes.append("the length of the nonce depends on its digits with this tokenizer: prompts may drift by a few tokens")
+            self._notes.append(
+                "the length of the nonce depends on its digits with this tokenizer: prompts may drift by a few tokens"
+            )
         else:
             self.nonce_form, self.nonce_tokens = proven
         if self._renderer.available:
             first, second = (
-                self._renderer.prompt([{"role": "user", "content": nonce.line(self.nonce_form, digit * nonce.DIGITS) + "x"}], None)
+                self._renderer.prompt(
+                    [{"role": "user", "content": nonce.line(self.nonce_form, digit * nonce.DIGITS) + "x"}],
+                    None,
+                )
                 for digit in "09"
             )
             self.floor = common_prefix(first, second)
@@ -107,7 +120,9 @@ class Planner:
             random.Random(options.seed).shuffle(roots)
         if options.sessions is not None:
             if len(roots) < options.sessions:
-                raise InputError(f"{self._trace.path} holds {len(roots)} sessions, fewer than --sessions {options.sessions}")
+                raise InputError(
+                    f"{self._trace.path} holds {len(roots)} sessions, fewer than --sessions {options.sessions}"
+                )
             roots = roots[: options.sessions]
         children: dict[str, list[Session]] = {}
         for session in self._trace.sessions:
@@ -128,7 +143,9 @@ class Planner:
         expected = self._expected(session, turns)
         lead = sum(turn.index < options.first_turn for turn in turns)
         if lead < len(turns) and lead:
-            expected[lead] = dataclasses.replace(expected[lead], reuse=min(self.floor, expected[lead].reuse or 0))
+            expected[lead] = dataclasses.replace(
+                expected[lead], reuse=min(self.floor, expected[lead].reuse or 0)
+            )
         planned: list[PlannedTurn] = []
         for turn, found in zip(turns[lead:], expected[lead:], strict=True):
             made = self._turn(turn, found)
@@ -195,7 +212,8 @@ class Planner:
         if self._template is None:
             # Contents alone: less than the prompt has, and no proof. Good for the class of a turn, not for a target.
             return [
-                plan.Expected(None, sum(plan.filled(prompt, same)) if i else 0) for i, (prompt, same) in enumerate(prompts)
+                plan.Expected(None, sum(plan.filled(prompt, same)) if i else 0)
+                for i, (prompt, same) in enumerate(prompts)
             ]
         found = None if self._moves else plan.expect_by_form(self._template, prompts, walk.tools)
         if found and not self._verified:
@@ -245,7 +263,9 @@ class Planner:
     def prompts(self, record: str, turns: int) -> tuple[list[tuple[plan.Prompt, int]], Any, list[Turn]]:
         """The prompts of a session's first `turns` turns, its tools, and the turns themselves."""
         if self._counter is None:
-            raise InputError("the completions API needs an endpoint with /tokenize, to render prompts to token ids")
+            raise InputError(
+                "the completions API needs an endpoint with /tokenize, to render prompts to token ids"
+            )
         session = self._by_id[record]
         records = self._trace.turns(record)[:turns]
         walk = plan.SessionPrompts(session, self.contents, self._counter, nonce=self._nonced)
@@ -284,7 +304,11 @@ def _copies(sessions: list[PlannedSession], number: int) -> list[PlannedSession]
     for session in sessions:
         copy = PlannedSession(**{name: getattr(session, name) for name in session.__struct_fields__})
         copy.id = f"{session.id}~{number}"
-        copy.nonce_key = f"{session.nonce_key} copy {number}" if session.nonce_key not in ("", "run") else session.nonce_key
+        copy.nonce_key = (
+            f"{session.nonce_key} copy {number}"
+            if session.nonce_key not in ("", "run")
+            else session.nonce_key
+        )
         copy.children = [(f"{child}~{number}", after, waits) for child, after, waits in session.children]
         out.append(copy)
     return out

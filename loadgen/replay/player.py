@@ -200,7 +200,9 @@ class SessionPlayer:
         job = settings.job
         reuse, klass = turn.expected_reuse, turn.klass
         if job.answers == "live" and klass is TurnClass.REUSE and self._previous_prompt is not None:
-            reuse = self._previous_prompt  # the recorded answers are not in this prompt: only the server knows its length
+            reuse = (
+                self._previous_prompt
+            )  # the recorded answers are not in this prompt: only the server knows its length
         found = settings.tiers_of(seen) if seen.error is None else None
         send_ns = seen.send_ns or max(intended_ns, seen.end_ns)
         fields: dict[str, Any] = {}

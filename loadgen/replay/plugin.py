@@ -1,341 +1,17 @@
-"""loadgen inside Locust: the flags, the run's begin and end, and the messages between master and workers.
-
-A locustfile imports `Agent` from here and is done. Message kinds that go to the master start with `lg-m-`, those to a
-worker with `lg-w-`: Locust's local runner delivers to itself, and the names must not meet.
-"""
+"""loadgen inside Locust: its flags and its listeners. A locustfile imports `Agent` from here and is done."""
 
 from __future__ import annotations
 
 import logging
 import os
-import signal
-import sys
-import time
-import uuid
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import gevent
 from locust import User, constant, events, task
 from locust.exception import StopUser
-from locust.runners import STATE_MISSING, LocalRunner, MasterRunner, WorkerRunner
-from rich.console import Console
 
-from loadgen.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_OK, InputError, LoadgenError
-from loadgen.measure.run import write_run as write_run_file
-from loadgen.measure.sample import Sample
 from loadgen.replay import options as run_options
-from loadgen.replay import schedule
 from loadgen.replay import webui
-from loadgen.replay.fleet.master import Master, describe_run
-from loadgen.replay.fleet import stages
-from loadgen.replay.fleet.rundir import new_run_dir
-from loadgen.replay.fleet.worker import Worker
-from loadgen.replay.handover import HANDOVER_ENV, Handover, copy_of, prepare_apart, read_handover
-from loadgen.replay.job import JOB_FILE, Job
-from loadgen.replay.progress import Progress
-from loadgen.replay.wire.target import Target
-from loadgen.report.gate import gate
-from loadgen.report.slo import read_slo
-from loadgen.report.terminal import print_verdict
-from loadgen.report.write import write_run
-
-log = logging.getLogger("loadgen")
-
-TO_MASTER = ("ask", "started", "turn_done", "session_done", "enter", "leave", "turn", "fetch", "ship", "snapshot", "stop")
-DRAIN_S = 120.0  # a cold 140K turn may take this long to end
-FLUSH_S = 2.0
-FINALS_S = 5.0
-_POLL_S = 0.5
-_REPORT_S = 1.0
-
-
-class Plugin:
-    """One process's part of a run. Made by Locust's `init` event; `environment.loadgen` is it."""
-
-    def __init__(self, environment: Any) -> None:
-        self.environment = environment
-        self.runner = environment.runner
-        self.is_master = isinstance(self.runner, MasterRunner | LocalRunner)
-        self.is_worker = isinstance(self.runner, WorkerRunner | LocalRunner)
-        self.handover: Handover | None = None
-        self.master: Master | None = None
-        self.worker: Worker | None = None
-        self.exit_code: int | None = None
-        self._known_workers: set[str] = set()
-        self._draining = False
-        self._stages: stages.Stages | None = None
-        self._progress: Progress | None = None
-        options = environment.parsed_options
-        if self.is_master:
-            self.master = Master(self._to_worker, self._all_played)
-            for kind in TO_MASTER:
-                self.runner.register_message(f"lg-m-{kind}", self._from_worker(kind))
-            if isinstance(self.runner, MasterRunner):
-                gevent.spawn(self._watch_workers)
-            if os.environ.get(HANDOVER_ENV):
-                gevent.spawn(self._watch_launcher, os.getppid())
-            if environment.host or os.environ.get(HANDOVER_ENV):
-                self.handover = self._prepared()
-            if options is not None and options.headless:
-                self._set_lanes(options)
-            if self.handover is not None and self.handover.job.schedule.get("stages"):
-                self._stages = self._shape(self.handover.job, options)
-        if self.is_worker:
-            self.worker = Worker(self._to_master, self._fire)
-            self.runner.register_message("lg-w-answer", self._on_answer)
-            self.runner.register_message("lg-w-drain", self._on_drain, concurrent=True)
-            if self.is_master:
-                gevent.spawn(self._report_to_itself)
-
-    # messages
-
-    def _to_worker(self, worker: str, kind: str, data: dict[str, Any]) -> None:
-        self.runner.send_message(f"lg-w-{kind}", data, client_id=worker)
-
-    def _to_master(self, kind: str, data: dict[str, Any]) -> None:
-        self.runner.send_message(f"lg-m-{kind}", data)
-
-    def _from_worker(self, kind: str) -> Callable[..., None]:
-        handler = getattr(self.master, f"on_{kind}")
-
-        def receive(environment: Any, msg: Any, **_: Any) -> None:
-            handler(msg.node_id, msg.data)
-
-        return receive
-
-    def _on_answer(self, environment: Any, msg: Any, **_: Any) -> None:
-        assert self.worker is not None
-        self.worker.answered(msg.data)
-
-    def _on_drain(self, environment: Any, msg: Any, **_: Any) -> None:
-        assert self.worker is not None
-        self._deliver(msg.data["deadline_s"])
-
-    def _deliver(self, deadline_s: float) -> None:
-        """A worker's end of a run: everything is on disk before the master hears that it is."""
-        assert self.worker is not None
-        if self.worker.job is None:
-            return
-        self.worker.drain(deadline_s)
-        final = self.worker.snapshot(final=True)
-        self.worker.end()
-        self._to_master("snapshot", final)
-
-    # begin
-
-    def _prepared(self) -> Handover:
-        """What `loadgen run` prepared, or our own preparation, in a process without gevent's patches."""
-        try:
-            known = os.environ.pop(HANDOVER_ENV, None)
-            if known:
-                return read_handover(Path(known))
-            flags = vars(self.environment.parsed_options)
-            return prepare_apart(run_options.resolve(flags), self.environment.host)
-        except LoadgenError as error:
-            print(f"loadgen: {error}", file=sys.stderr)
-            raise SystemExit(error.exit_code) from None
-
-    def _set_lanes(self, options: Any) -> None:
-        """Locust's users are lanes. A sweep has its width of them; open and timed as many as the in-flight cap allows."""
-        assert self.handover is not None
-        job = self.handover.job
-        kind = job.schedule["kind"]
-        roots = sum(not (session.child or session.warmup) for session in job.sessions)
-        if kind == "sweep":
-            width = int(job.schedule["width"])
-            if options.num_users not in (None, width):
-                raise _refuse(f"-u {options.num_users} has no effect with --schedule sweep; turns in flight are --width")
-            options.num_users = width
-        elif options.num_users is None:
-            options.num_users = 1 if kind == "closed" else min(roots, 1000)
-        if options.spawn_rate is None:
-            options.spawn_rate = 100  # Locust warns above
-
-    def _shape(self, job: Job, options: Any) -> stages.Stages:
-        try:
-            shape = stages.install(self.environment, job.schedule["stages"], job.time_scale)
-        except InputError as error:
-            raise _refuse(str(error)) from None
-        if options.num_users not in (None, 1):
-            raise _refuse(f"-u {options.num_users} has no effect with --stages")
-        options.num_users = shape.most
-        return shape
-
-    def begin(self) -> None:
-        """`test_start`: the master makes the run folder, every worker gets ready."""
-        if self.master is not None:
-            self._begin_run()
-        if self.worker is not None:
-            try:
-                index = max(0, getattr(self.runner, "worker_index", 0))
-                self.worker.begin(Path(self.environment.parsed_options.loadgen_job), f"w{index}")
-            except (LoadgenError, ValueError) as error:
-                print(f"loadgen: {error}", file=sys.stderr)
-                if isinstance(self.runner, WorkerRunner):
-                    self.exit_code = self.environment.process_exit_code = EXIT_INVALID
-                    gevent.spawn(self.runner.quit)
-
-    def _begin_run(self) -> None:
-        assert self.master is not None
-        host = self.environment.host
-        if self.handover is None or (host and Target.parse(host).url != self.handover.job.urls[0]):
-            self.handover = self._prepared()
-        handover, self._draining = copy_of(self.handover), False
-        run_dir = Path(handover.run_dir) if handover.run_dir else new_run_dir(Path(handover.out))
-        run_dir.mkdir(parents=True, exist_ok=True)
-        if handover.resumed is None and (run_dir / JOB_FILE).exists():  # started again in the web UI: a new run, under new nonces
-            if handover.job.rendered:
-                self.handover = self._prepared()
-                handover = copy_of(self.handover)
-            run_dir = new_run_dir(Path(handover.out))
-            handover.job.nonce_seed = uuid.uuid4().hex if not handover.job.rendered else handover.job.nonce_seed
-        lanes = self.environment.parsed_options.num_users or getattr(self.runner, "target_user_count", 0) or 0
-        if handover.resumed is None and handover.job.schedule.get("mid_start"):
-            schedule.start_in_middle(handover.job, lanes)
-        info = handover.resumed or describe_run(handover.job, handover.facts, run_dir.name, handover.arguments)
-        path = self.master.begin(handover.job, info, run_dir, lanes=lanes, done_before=handover.done)
-        self.handover.resumed = None
-        self.environment.parsed_options.loadgen_job = str(path)
-        self._progress = Progress(self.master)
-
-    # the end
-
-    def _all_played(self) -> None:
-        """Everything is played: stop Locust."""
-        if self.environment.parsed_options.headless:
-            self.runner.quit()
-        else:
-            self.runner.stop()
-
-    def stopping(self) -> None:
-        """`test_stopping`: blocks until every turn under way has ended and every worker has delivered."""
-        if self.master is None or not self.master.running or self._draining:
-            return
-        self._draining = True
-        self._drain(DRAIN_S)
-        time_is_up = (self.environment.parsed_options.run_time or self._stages) and not self._finished()
-        self._finish(interrupted=False, stopped_by="time" if time_is_up else None)
-
-    def quitting(self) -> None:
-        """Locust goes down. After a signal nobody drained: cut what is under way, keep what was measured."""
-        if isinstance(self.runner, WorkerRunner):
-            self._deliver(0.0)
-            return
-        if self.master is not None and self.master.running:
-            self._drain(FLUSH_S)
-            self._finish(interrupted=True, stopped_by="signal")
-        if self.exit_code is not None:
-            self.environment.process_exit_code = self.exit_code
-
-    def _finished(self) -> bool:
-        return self.master is not None and self.master.allocator is not None and self.master.allocator.finished
-
-    def _drain(self, deadline_s: float) -> None:
-        assert self.master is not None
-        if not self._finished():
-            self.master.drain()
-        if self.worker is not None:
-            self._deliver(deadline_s)
-        else:
-            self.runner.send_message("lg-w-drain", {"deadline_s": deadline_s})
-            self.master.wait_for_finals(self._alive, deadline_s + FINALS_S)
-
-    def _finish(self, *, interrupted: bool, stopped_by: str | None) -> None:
-        """Close the run and build its report."""
-        assert self.master is not None
-        if self._progress is not None:
-            self._progress.close()
-        info = self.master.finish(interrupted=interrupted, stopped_by=stopped_by)
-        run_dir = self.master.run_dir
-        if info is None or run_dir is None:
-            return
-        try:
-            measured = write_run(run_dir)
-            if not (self.master.lost or info.merged_exactly):
-                info.merged_exactly = self.master.merged().snapshot() == measured.histograms.snapshot()
-                write_run_file(run_dir, info)
-            self.exit_code = EXIT_INTERRUPTED if interrupted else EXIT_INVALID if measured.reasons else EXIT_OK
-            if self.exit_code == EXIT_OK and self.handover is not None and self.handover.slo:
-                verdict = gate([run_dir], read_slo(Path(self.handover.slo)))
-                print_verdict(verdict, Console(stderr=True))
-                self.exit_code = verdict.exit_code
-            if self.broke():
-                self.exit_code = EXIT_INTERNAL
-        except InputError as error:  # no turn was measured
-            print(f"loadgen: {error}", file=sys.stderr)
-            self.exit_code = EXIT_INTERRUPTED if interrupted else EXIT_INVALID
-        except Exception:
-            log.exception("the report of %s could not be built; `loadgen report` can try again", run_dir)
-            self.exit_code = EXIT_INTERNAL
-        print(f"run folder: {run_dir}", file=sys.stderr)
-
-    # workers that come and go
-
-    def _alive(self) -> set[str]:
-        return {client.id for client in self.runner.clients.all if client.state != STATE_MISSING}
-
-    def _report_to_itself(self) -> None:
-        """Workers report with Locust's statistics; a runner that is master and worker in one never does."""
-        assert self.master is not None
-        assert self.worker is not None
-        while True:
-            gevent.sleep(_REPORT_S)
-            if self.master.running and self.worker.job is not None and not self._draining:
-                self._to_master("snapshot", self.worker.snapshot())
-
-    def _watch_workers(self) -> None:
-        """Locust has no event for a worker that went missing."""
-        assert self.master is not None
-        while True:
-            gevent.sleep(_POLL_S)
-            alive = self._alive()
-            if self.master.running and not self._draining:
-                for worker in self._known_workers - alive:
-                    log.warning("worker %s went missing", worker)
-                    self.master.worker_lost(worker)
-            self._known_workers = alive
-
-    def _watch_launcher(self, launcher: int) -> None:
-        """`loadgen run` was killed and cannot say so: end as after a signal."""
-        while os.getppid() == launcher:
-            gevent.sleep(_POLL_S)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    # what Locust's own tables show
-
-    def _fire(self, sample: Sample) -> None:
-        """One row per class in Locust's tables. They round to two digits; nothing of ours reads them."""
-        assert self.worker is not None and self.worker.job is not None
-        scale = self.worker.job.time_scale
-        first = sample.first_token_ns
-        self.environment.events.request.fire(
-            request_type="TTFT",
-            name=sample.klass.value,
-            response_time=None if first is None else (first - sample.send_ns) * scale / 1e6,
-            response_length=sample.output_tokens or 0,
-            exception=_Failed(sample.error.value) if sample.error is not None else None,
-            context={"session": sample.session, "turn": sample.turn},
-            start_time=time.time(),
-            response=None,
-        )
-
-
-    def broke(self) -> bool:
-        """Whether the run ended by a failure of ours."""
-        return self.master is not None and self.master.info is not None and any(
-            incident.code == "internal_error" for incident in self.master.info.incidents
-        )
-
-
-class _Failed(Exception):
-    """A failed turn in Locust's table: constant text, since Locust keeps one row per text."""
-
-
-def _refuse(sentence: str) -> SystemExit:
-    print(f"loadgen: {sentence}", file=sys.stderr)
-    return SystemExit(2)
+from loadgen.replay.node import Node
 
 
 class Agent(User):
@@ -360,35 +36,36 @@ def _safe_defaults(parser: Any) -> None:
 
 def _add_flags(parser: Any, **_: Any) -> None:
     run_options.add_flags(parser)
-    parser.add_argument("--loadgen-job", default="", include_in_web_ui=False, help="set by the master for its workers")
+    parser.add_argument(
+        "--loadgen-job", default="", include_in_web_ui=False, help="set by the master for its workers"
+    )
     _safe_defaults(parser)
 
 
 def _start(environment: Any, **_: Any) -> None:
-    plugin = environment.loadgen = Plugin(environment)
-    webui.install(environment, plugin)
+    node = environment.loadgen = Node(environment)
+    webui.install(environment, node)
     # Registered here, after the runner's own listener, and `quitting` fires in reverse order: ours runs first.
-    environment.events.quitting.add_listener(lambda **_: plugin.quitting())
-    environment.events.test_start.add_listener(lambda **_: plugin.begin())
-    environment.events.test_stopping.add_listener(lambda **_: plugin.stopping())
-    if plugin.worker is not None:
-        worker = plugin.worker
+    environment.events.quitting.add_listener(lambda **_: node.quitting())
+    environment.events.test_start.add_listener(lambda **_: node.begin())
+    environment.events.test_stopping.add_listener(lambda **_: node.stopping())
+    if node.worker is not None:
+        worker = node.worker
 
         def report_to_master(client_id: str, data: dict[str, Any], **_: Any) -> None:
             data["loadgen"] = worker.snapshot()
 
         environment.events.report_to_master.add_listener(report_to_master)
-    if plugin.master is not None:
-        master = plugin.master
+    if node.master is not None:
+        master = node.master
 
         def worker_report(client_id: str, data: dict[str, Any], **_: Any) -> None:
             master.on_snapshot(client_id, data.get("loadgen") or {})
 
         environment.events.worker_report.add_listener(worker_report)
-    if environment.parsed_options is not None and environment.parsed_options.only_summary is not None:
+    if os.environ.get("LOADGEN_QUIET"):
         # Locust's own tables round to two digits; under `loadgen run` ours stands in their place.
-        if os.environ.get("LOADGEN_QUIET"):
-            logging.getLogger("locust.stats_logger").setLevel(logging.CRITICAL)
+        logging.getLogger("locust.stats_logger").setLevel(logging.CRITICAL)
 
 
 _hooks: Any = events  # Locust's event hooks are untyped

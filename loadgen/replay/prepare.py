@@ -37,7 +37,9 @@ from loadgen.trace.reader import TraceFile, open_trace
 
 CONTEXTS_FORMAT = "loadgen-contexts"
 # Code, prose, numbers and a run of spaces: what tokenizers differ in.
-_PROBE_TEXT = "def probe(x: int) -> str:\n    return f'{x:>12,}'  # naïve – 12345 678901\n\n\nThe quick brown fox\t…\n"
+_PROBE_TEXT = (
+    "def probe(x: int) -> str:\n    return f'{x:>12,}'  # naïve – 12345 678901\n\n\nThe quick brown fox\t…\n"
+)
 
 
 @dataclass
@@ -79,10 +81,16 @@ def prepare(options: Options, host: str) -> Prepared:
         if tokenizer is None and named == ENDPOINT and renderer.available:
             tokenizer = EndpointTokenizer(renderer.text, renderer.detokenized)
         elif tokenizer is None and named and named != ENDPOINT and _from_contexts(trace):
-            tokenizer = _matching(named, renderer, notes)  # its texts were cut to size with this very tokenizer
+            tokenizer = _matching(
+                named, renderer, notes
+            )  # its texts were cut to size with this very tokenizer
         planner = Planner(options, trace, renderer, tokenizer, facts.max_model_len, notes)
         counters = server_probe.parse(facts.metrics) if facts.metrics else None
-        found = server_fingerprint.fingerprint(counters, facts.models_json, {"version": facts.version}) if counters else {}
+        found = (
+            server_fingerprint.fingerprint(counters, facts.models_json, {"version": facts.version})
+            if counters
+            else {}
+        )
         block = counters.cache.get("block_size") if counters else None
         job = Job(
             urls=[each.url for each in apis],
@@ -121,10 +129,14 @@ def prepare(options: Options, host: str) -> Prepared:
         _guard(options, apis, job)
         if options.api == "completions":
             if not renderer.available:
-                raise InputError("--api completions sends token ids and needs an endpoint with /tokenize to make them")
+                raise InputError(
+                    "--api completions sends token ids and needs an endpoint with /tokenize to make them"
+                )
             tokenized.render(planner, renderer, job)
         if not wire_apis.get(options.api).FORCES_LENGTH and not options.natural_output:
-            notes.append(f"the {options.api} API cannot force the output length: answers may be shorter than planned")
+            notes.append(
+                f"the {options.api} API cannot force the output length: answers may be shorter than planned"
+            )
         workload = {
             "name": trace.header.name,
             "trace": str(path),
@@ -142,7 +154,9 @@ def _discover(apis: list[Api], options: Options) -> Facts:
     for api in apis[1:]:
         other = discover(api, first.model)
         if other.time_scale != first.time_scale:
-            raise InputError(f"{api.url} runs at {other.time_scale:g} times real time and {apis[0].url} at {first.time_scale:g}")
+            raise InputError(
+                f"{api.url} runs at {other.time_scale:g} times real time and {apis[0].url} at {first.time_scale:g}"
+            )
     return first
 
 
@@ -166,7 +180,11 @@ def _tokenizer(options: Options, renderer: Renderer, notes: list[str]) -> Tokeni
         return None
     if options.contexts and not options.tokenizer:
         name = load_set(Path(options.contexts)).tokenizer
-        return EndpointTokenizer(renderer.text, renderer.detokenized) if name == ENDPOINT else _matching(name, renderer, notes)
+        return (
+            EndpointTokenizer(renderer.text, renderer.detokenized)
+            if name == ENDPOINT
+            else _matching(name, renderer, notes)
+        )
     if options.tokenizer == ENDPOINT:
         if not renderer.available:
             raise InputError("--tokenizer server needs an endpoint with /tokenize, and this one has none")
@@ -175,7 +193,9 @@ def _tokenizer(options: Options, renderer: Renderer, notes: list[str]) -> Tokeni
         local = tokens.get()
         if agree(local, renderer, _PROBE_TEXT)[0]:
             return local
-        notes.append("the endpoint's tokenizer is not Tekken: texts are counted by the endpoint itself (/tokenize)")
+        notes.append(
+            "the endpoint's tokenizer is not Tekken: texts are counted by the endpoint itself (/tokenize)"
+        )
         return EndpointTokenizer(renderer.text, renderer.detokenized)
     return _matching(options.tokenizer or tokens.DEFAULT, renderer, notes)
 
@@ -184,7 +204,9 @@ def _matching(name: str, renderer: Renderer, notes: list[str]) -> Tokenizer:
     """The local tokenizer of that name. Raises InputError when the endpoint counts differently."""
     tokenizer = tokens.get(name)
     if not renderer.available:
-        notes.append(f"the endpoint has no /tokenize: token counts are those of {name} and not proven for its model")
+        notes.append(
+            f"the endpoint has no /tokenize: token counts are those of {name} and not proven for its model"
+        )
         return tokenizer
     same, local, remote = agree(tokenizer, renderer, _PROBE_TEXT)
     if not same:
@@ -201,7 +223,9 @@ def _guard(options: Options, apis: list[Api], job: Job) -> None:
         raise InputError(f"{job.trace} holds no turn to play")
     planned = job.prompt_tokens
     if options.max_prompt_tokens is not None and planned is not None and planned > options.max_prompt_tokens:
-        raise InputError(f"the run would send {planned:,} prompt tokens, more than --max-prompt-tokens {options.max_prompt_tokens:,}")
+        raise InputError(
+            f"the run would send {planned:,} prompt tokens, more than --max-prompt-tokens {options.max_prompt_tokens:,}"
+        )
     public = next((api.url for api in apis if not api.local), None)
     if public and not options.yes and options.max_prompt_tokens is None:
         size = f"{planned:,}" if planned is not None else "an unknown number of"

@@ -16,7 +16,9 @@ class Renderer:
 
     def __init__(self, api: Api, model: str) -> None:
         self._api, self._model = api, model
-        status, _, body = api.json("POST", "/tokenize", {"model": model, "prompt": "a", "add_special_tokens": False})
+        status, _, body = api.json(
+            "POST", "/tokenize", {"model": model, "prompt": "a", "add_special_tokens": False}
+        )
         self.available = status == 200 and isinstance(body, dict) and isinstance(body.get("tokens"), list)
 
     def _ask(self, body: dict[str, Any]) -> list[int]:
@@ -35,7 +37,9 @@ class Renderer:
         """Text of token ids."""
         status, _, answer = self._api.json("POST", "/detokenize", {"model": self._model, "tokens": ids})
         if status != 200 or not isinstance(answer, dict) or not isinstance(answer.get("prompt"), str):
-            raise InputError(f"{self._api.url}/detokenize answered HTTP {status}; name the model's tokenizer with --tokenizer")
+            raise InputError(
+                f"{self._api.url}/detokenize answered HTTP {status}; name the model's tokenizer with --tokenizer"
+            )
         return str(answer["prompt"])
 
     def prompt(self, messages: list[dict[str, Any]], tools: list[Any] | None) -> list[int]:

@@ -30,7 +30,9 @@ def resume(run_dir: Path) -> tuple[Job, RunInfo, dict[str, int]]:
         raise InputError(f"{run_dir} is finished; there is nothing to resume")
     job = read_job(run_dir / JOB_FILE)
     if job.answers != "recorded" or job.rendered is not None:
-        raise InputError(f"{run_dir} was played with --answers {job.answers}: what its sessions said is not kept, so they cannot go on")
+        raise InputError(
+            f"{run_dir} was played with --answers {job.answers}: what its sessions said is not kept, so they cannot go on"
+        )
     over: dict[str, set[int]] = {}
     tries: dict[tuple[str, int], int] = {}
     for sample in SampleReader(run_dir):

@@ -64,7 +64,9 @@ def plan_arrivals(options: Options, job: Job, trace: TraceFile) -> None:
         first = min(starts[s.record] for s in roots)
         spread = random.Random(options.seed)
         for session in roots:
-            session.arrival_s = (starts[session.record] - first + spread.uniform(0.0, options.jitter)) / options.speed
+            session.arrival_s = (
+                starts[session.record] - first + spread.uniform(0.0, options.jitter)
+            ) / options.speed
         roots.sort(key=lambda session: session.arrival_s)
         others = [session for session in job.sessions if session.child or session.warmup]
         job.sessions[:] = sorted(others, key=lambda session: session.child) + roots

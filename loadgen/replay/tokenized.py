@@ -89,9 +89,13 @@ class TokenTranscript:
     def __init__(self, job: Job, number: int) -> None:
         assert job.rendered is not None
         try:
-            self._steps = msgspec.json.decode((Path(job.rendered) / f"{number}.json").read_bytes(), type=list[Step])
+            self._steps = msgspec.json.decode(
+                (Path(job.rendered) / f"{number}.json").read_bytes(), type=list[Step]
+            )
         except OSError as error:
-            raise InputError(f"the rendered prompts in {job.rendered} cannot be read: {error.strerror}") from None
+            raise InputError(
+                f"the rendered prompts in {job.rendered} cannot be read: {error.strerror}"
+            ) from None
         self._parts: list[bytes | memoryview] = []
         self._position = -1
 

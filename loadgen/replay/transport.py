@@ -13,7 +13,9 @@ from loadgen.replay.endpoint import api_key
 from loadgen.replay.wire import headers
 
 
-def request_headers(key_variable: str, scheme: str, api: str, extra: Iterable[str]) -> tuple[tuple[str, str], ...]:
+def request_headers(
+    key_variable: str, scheme: str, api: str, extra: Iterable[str]
+) -> tuple[tuple[str, str], ...]:
     """The key's headers and the extra ones, `$VAR` in their values read from the environment. Raises InputError."""
     expanded = [re.sub(r"\$(\w+)", _value, line) for line in extra]
     return (*headers.credentials(api_key(key_variable), scheme=scheme, api=api), *headers.parse(expanded))

@@ -21,7 +21,7 @@ from loadgen.observe.prometheus import page as metrics_page
 from loadgen.report.html import asset
 
 if TYPE_CHECKING:
-    from loadgen.replay.plugin import Plugin
+    from loadgen.replay.node import Node
 
 KEY = "loadgen"
 _FRESH_NS = 1_000_000_000
@@ -30,15 +30,15 @@ _ASSETS = {"uPlot.iife.min.js": "text/javascript", "uPlot.min.css": "text/css", 
 
 
 class Observer:
-    """Live figures of a plugin's master, at most a second old."""
+    """Live figures of a node's master, at most a second old."""
 
-    def __init__(self, plugin: Plugin) -> None:
-        self._plugin = plugin
+    def __init__(self, node: Node) -> None:
+        self._node = node
         self._known: Live | None = None
 
     def live(self) -> Live | None:
         """None before the first run."""
-        master = self._plugin.master
+        master = self._node.master
         if master is None or master.info is None:
             return None
         known = self._known
@@ -55,11 +55,11 @@ class Observer:
         return known
 
 
-def install(environment: Any, plugin: Plugin) -> None:
+def install(environment: Any, node: Node) -> None:
     """On the master: add the tab where there is a web UI, and serve metrics where `--metrics` says so."""
-    if plugin.master is None:
+    if node.master is None:
         return
-    observer = Observer(plugin)
+    observer = Observer(node)
     if environment.web_ui is not None:
         _add_to_ui(environment, observer)
     address = getattr(environment.parsed_options, "metrics", None)

@@ -145,7 +145,11 @@ def _coalesced(turns: Turns, info: RunInfo, client: Client) -> Iterator[Reason]:
 
 def _server(turns: Turns, info: RunInfo) -> Iterator[Reason]:
     ok = turns.ok
-    without = int(np.count_nonzero(ok & ~turns.aborted & ((turns.prompt_tokens == ABSENT) | (turns.output_tokens == ABSENT))))
+    without = int(
+        np.count_nonzero(
+            ok & ~turns.aborted & ((turns.prompt_tokens == ABSENT) | (turns.output_tokens == ABSENT))
+        )
+    )
     if without:
         yield reason(Code.USAGE_MISSING, f"{without} of {len(turns)} turns.")
     checked = ok & (turns.prompt_tokens != ABSENT) & (turns.target_tokens != ABSENT)

@@ -141,7 +141,10 @@ def load(run_dir: Path, info: RunInfo) -> Turns:
     stamps = {name: array("q") for name in (*_STAMPS, *_DURATIONS)}
     tokens = {name: array("i") for name in _TOKENS}
     small = {name: array("i") for name in ("session", "worker", "turn")}
-    tiny = {name: array("b") for name in ("klass", "error", "coalesced", "burst", "kernel_clock", "aborted", "attempt")}
+    tiny = {
+        name: array("b")
+        for name in ("klass", "error", "coalesced", "burst", "kernel_clock", "aborted", "attempt")
+    }
     tiers = array("i")
     sessions: dict[str, int] = {}
     workers: dict[str, int] = {}

@@ -72,14 +72,20 @@ def test_the_openai_client_plays_the_same_turns(play: Any) -> None:
 def test_warm_up_turns_are_kept_apart(play: Any) -> None:
     found, folder = play("--warmup", "2")
     assert len(found) == 9
-    warm = [json.loads(line) for path in folder.glob("warmup-*.jsonl") for line in path.read_text().splitlines()]
+    warm = [
+        json.loads(line) for path in folder.glob("warmup-*.jsonl") for line in path.read_text().splitlines()
+    ]
     assert [s["session"] for s in warm] == ["warmup-0", "warmup-1"]
     assert max(s["end_ns"] for s in warm) <= min(s["send_ns"] for s in found)
-    assert all(s["cached_tokens"] == 0 for s in found if s["class"] == "first"), "the warm-up's nonce was the run's"
+    assert all(s["cached_tokens"] == 0 for s in found if s["class"] == "first"), (
+        "the warm-up's nonce was the run's"
+    )
 
 
 def test_copies_are_cold_to_each_other_and_a_cap_holds_turns_in_flight(play: Any) -> None:
-    found, folder = play("--copies", "3", "--schedule", "closed", "-u", "6", "--in-flight", "2", "--processes", "2")
+    found, folder = play(
+        "--copies", "3", "--schedule", "closed", "-u", "6", "--in-flight", "2", "--processes", "2"
+    )
     assert len(found) == 27
     assert len({s["session"] for s in found}) == 9
     assert all(s["cached_tokens"] == 0 for s in found if s["class"] == "first")
@@ -132,11 +138,15 @@ def test_open_arrivals_keep_their_times(play: Any) -> None:
 def test_slo_rules_give_the_exit_code(endpoint: str, loadgen: Start, tmp_path: Path) -> None:
     rules = tmp_path / "slo.toml"
     rules.write_text('[[slo]]\nmetric = "errors"\nmax = 0\n\n[[slo]]\nmetric = "total_s"\nmax = 0.001\n')
-    code, _, err = loadgen("run", "--host", endpoint, *SMALL, "--slo", str(rules), "--out", str(tmp_path / "r")).wait()
+    code, _, err = loadgen(
+        "run", "--host", endpoint, *SMALL, "--slo", str(rules), "--out", str(tmp_path / "r")
+    ).wait()
     assert code in (1, 3), err  # 3 when this machine was too busy for a valid run
     assert code == 3 or "total_s" in err
     rules.write_text('[[slo]]\nmetric = "nonsense"\n')
-    code, _, err = loadgen("run", "--host", endpoint, *SMALL, "--slo", str(rules), "--out", str(tmp_path / "s")).wait()
+    code, _, err = loadgen(
+        "run", "--host", endpoint, *SMALL, "--slo", str(rules), "--out", str(tmp_path / "s")
+    ).wait()
     assert code == 2
     assert str(rules) in err
     assert not (tmp_path / "s").exists()
@@ -164,7 +174,20 @@ def test_an_interrupted_run_goes_on_where_it_ended(endpoint: str, loadgen: Start
 
 
 def test_a_stopped_worker_is_lost_and_the_rest_goes_on(endpoint: str, loadgen: Start, tmp_path: Path) -> None:
-    words = ("--sessions", "4", "--turns", "6", "--context-tokens", "1000", "--output-tokens", "400", "--width", "2", "--processes", "2")
+    words = (
+        "--sessions",
+        "4",
+        "--turns",
+        "6",
+        "--context-tokens",
+        "1000",
+        "--output-tokens",
+        "400",
+        "--width",
+        "2",
+        "--processes",
+        "2",
+    )
     process = loadgen("run", "--host", endpoint, *words, "--out", str(tmp_path))
     wait_for_samples(tmp_path, 4)
     victim = process.descendants()[-1]
@@ -176,9 +199,10 @@ def test_a_stopped_worker_is_lost_and_the_rest_goes_on(endpoint: str, loadgen: S
 
 
 def _own_network() -> bool:
-    return os.geteuid() == 0 and subprocess.run(
-        ["unshare", "-mn", "true"], capture_output=True, check=False
-    ).returncode == 0
+    return (
+        os.geteuid() == 0
+        and subprocess.run(["unshare", "-mn", "true"], capture_output=True, check=False).returncode == 0
+    )
 
 
 @pytest.mark.skipif(not _own_network(), reason="needs the right to make network and mount namespaces")
@@ -202,7 +226,19 @@ def test_workers_on_another_machine_fetch_and_ship_everything(cache: Path, tmp_p
         for line in setup:
             subprocess.run(line.split(), check=True, capture_output=True)
         sim = subprocess.Popen(
-            [sys.executable, "-m", "loadgen", "sim", "--scale", "50", "--host", master, "--port", "0", "--json"],
+            [
+                sys.executable,
+                "-m",
+                "loadgen",
+                "sim",
+                "--scale",
+                "50",
+                "--host",
+                master,
+                "--port",
+                "0",
+                "--json",
+            ],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -216,7 +252,8 @@ def test_workers_on_another_machine_fetch_and_ship_everything(cache: Path, tmp_p
         hide = f"mount -t tmpfs none {runs}; mount -t tmpfs none {cache}; exec"
         words = " ".join([*locust, "--worker", "--master-host", master, "--master-port", "5877"])
         workers = [
-            Process(["ip", "netns", "exec", name, "unshare", "-m", "sh", "-c", f"{hide} {words}"], cache) for _ in range(2)
+            Process(["ip", "netns", "exec", name, "unshare", "-m", "sh", "-c", f"{hide} {words}"], cache)
+            for _ in range(2)
         ]
         code, out, err = leader.wait()
         assert code in (0, 3), (out, err)
@@ -229,6 +266,10 @@ def test_workers_on_another_machine_fetch_and_ship_everything(cache: Path, tmp_p
         subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
     folder = only_run(runs)
     found = samples_in(folder)
-    assert Counter((s["session"], s["turn"]) for s in found) == Counter((f"s{k:04d}", t) for k in range(3) for t in range(3))
+    assert Counter((s["session"], s["turn"]) for s in found) == Counter(
+        (f"s{k:04d}", t) for k in range(3) for t in range(3)
+    )
     assert read_run(folder).merged_exactly
-    assert {path.name for path in folder.glob("client-*.jsonl")} == {f"client-{w}.jsonl" for w in {s["worker"] for s in found}}
+    assert {path.name for path in folder.glob("client-*.jsonl")} == {
+        f"client-{w}.jsonl" for w in {s["worker"] for s in found}
+    }

@@ -80,7 +80,12 @@ class Health:
         line: dict[str, Any] = {
             "mono_ns": now,
             "worker": self._worker,
-            "loop_lag_us": {"p50": p50 or 0, "p99": p99 or 0, "max": self._lag.max or 0, "n": self._lag.count},
+            "loop_lag_us": {
+                "p50": p50 or 0,
+                "p99": p99 or 0,
+                "max": self._lag.max or 0,
+                "n": self._lag.count,
+            },
             "cpu_share": round((cpu - self._cpu) / max(1, now - self._wall), 4),
             "rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "gc_pause_us_max": self._gc_max_us,

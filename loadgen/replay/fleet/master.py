@@ -52,7 +52,13 @@ class Master:
     # begin
 
     def begin(
-        self, job: Job, info: RunInfo, run_dir: Path, *, lanes: int = 0, done_before: Mapping[str, int] | None = None
+        self,
+        job: Job,
+        info: RunInfo,
+        run_dir: Path,
+        *,
+        lanes: int = 0,
+        done_before: Mapping[str, int] | None = None,
     ) -> Path:
         """Set up a run; returns the path of its job file, which every worker reads.
 
@@ -144,9 +150,12 @@ class Master:
     def on_fetch(self, worker: str, data: dict[str, Any]) -> None:
         """A worker on another machine asks for a piece of a file."""
         if self._current(data) and self._source is None:
-            assert self.run_dir is not None and self.allocator is not None
+            assert self.run_dir is not None
+            assert self.allocator is not None
             self._source = Source(self.run_dir, self.allocator.job)
-        piece = self._source.piece(data["name"], data["offset"]) if self._source and self._current(data) else {}
+        piece = (
+            self._source.piece(data["name"], data["offset"]) if self._source and self._current(data) else {}
+        )
         self._send(worker, "answer", {"ticket": data["ticket"], **piece})
 
     def on_ship(self, worker: str, data: dict[str, Any]) -> None:
@@ -192,7 +201,9 @@ class Master:
         self._entering = deque(entry for entry in self._entering if entry[0] != worker)
         self._admit()
         gone = [session for session in allocator.lost_sessions if session not in before]
-        self._incident("lost_worker", f"worker {self._name(worker)} went missing with {len(gone)} started sessions")
+        self._incident(
+            "lost_worker", f"worker {self._name(worker)} went missing with {len(gone)} started sessions"
+        )
         if isinstance(allocator, Sweep) and allocator.round_over:
             gevent.spawn(self._next_round, allocator)
         self._pump()
@@ -220,8 +231,13 @@ class Master:
 
     def _mark_steady(self) -> None:
         """The steady state of a closed schedule: from when all lanes have a session until a lane finds none."""
-        assert self.info is not None and self.allocator is not None
-        if not isinstance(self.allocator, Sessions) or self._lanes < 1 or self.info.schedule["kind"] != "closed":
+        assert self.info is not None
+        assert self.allocator is not None
+        if (
+            not isinstance(self.allocator, Sessions)
+            or self._lanes < 1
+            or self.info.schedule["kind"] != "closed"
+        ):
             return
         now = Clock(mono_ns=monotonic_ns(), wall_ns=time.time_ns())
         if self.info.steady_from is None and self.allocator.in_flight >= self._lanes:
@@ -257,11 +273,16 @@ class Master:
     def wait_for_finals(self, workers: Callable[[], set[str]], timeout_s: float) -> None:
         """Wait until every worker's final snapshot is here. `workers` gives those that are still connected."""
         deadline = time.monotonic() + timeout_s
-        while (missing := (workers() | set(self.latest)) - self.lost - self.finals) and time.monotonic() < deadline:
+        while (
+            missing := (workers() | set(self.latest)) - self.lost - self.finals
+        ) and time.monotonic() < deadline:
             self._news.clear()
             self._news.wait(0.05)
         if self.info is not None and missing:
-            self._incident("missing_final", f"no final snapshot came from {', '.join(self._name(w) for w in sorted(missing))}")
+            self._incident(
+                "missing_final",
+                f"no final snapshot came from {', '.join(self._name(w) for w in sorted(missing))}",
+            )
 
     def finish(self, *, interrupted: bool, stopped_by: str | None) -> RunInfo | None:
         """Write `run.json` for good. A second call does nothing."""
@@ -275,7 +296,9 @@ class Master:
         info.state = "finished" if complete else "interrupted" if interrupted else "cut"
         if stopped_by:
             info.schedule.setdefault("stopped_by", stopped_by)
-        planned_end = info.schedule.get("stopped_by") in ("time", "turns") and info.schedule["kind"] != "sweep"
+        planned_end = (
+            info.schedule.get("stopped_by") in ("time", "turns") and info.schedule["kind"] != "sweep"
+        )
         if planned_end and not interrupted:
             info.state = "finished"
         for snapshot in self.latest.values():
@@ -347,7 +370,9 @@ def describe_run(job: Job, prepared: dict[str, Any], run: str, arguments: list[s
             turns=job.turns,
             prompt_tokens=job.prompt_tokens,
             output_tokens=job.output_tokens,
-            turns_by_session={session.id: len(session.turns) for session in job.sessions if not session.warmup},
+            turns_by_session={
+                session.id: len(session.turns) for session in job.sessions if not session.warmup
+            },
         ),
         template=prepared["template"],
         notes=prepared["notes"],

@@ -78,7 +78,9 @@ def fetch_job(ask: Ask, run: str) -> Path:
     folder = cache_dir("remote", run)
     names = ask("fetch", {"name": "", "offset": 0}).get("names")
     if not names:
-        raise InputError("the master does not hand out the run's files; do master and workers have the same loadgen?")
+        raise InputError(
+            "the master does not hand out the run's files; do master and workers have the same loadgen?"
+        )
     for name in names:
         _fetch(ask, name, folder / name)
     job = read_job(folder / "job")

@@ -20,5 +20,7 @@ def new_run_dir(root: Path) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            raise InputError(f"{folder} cannot be made: {error.strerror}; name another folder with --out") from None
+            raise InputError(
+                f"{folder} cannot be made: {error.strerror}; name another folder with --out"
+            ) from None
     raise InputError(f"no run folder can be made in {root}")

@@ -128,7 +128,9 @@ class Worker:
 
             self._open(read_job(fetch_job(ask, run)))
             self._absent = None
-            files = [self._run_dir / f"{kind}-{self.worker}.jsonl" for kind in ("samples", "client", "warmup")]
+            files = [
+                self._run_dir / f"{kind}-{self.worker}.jsonl" for kind in ("samples", "client", "warmup")
+            ]
             self._shipper = Shipper(ask, files)
 
     def end(self) -> None:
@@ -187,7 +189,9 @@ class Worker:
             return Grant("end"), monotonic_ns()
         asked_ns = monotonic_ns()
         answer = self._ask("ask")
-        grant = Grant(answer["kind"], answer.get("session", -1), answer.get("skip", 0), answer.get("start_s", 0.0))
+        grant = Grant(
+            answer["kind"], answer.get("session", -1), answer.get("skip", 0), answer.get("start_s", 0.0)
+        )
         return grant, monotonic_ns() if answer["parked"] else asked_ns
 
     def _ask(self, kind: str, data: dict[str, Any] | None = None, *, run: str = "") -> dict[str, Any]:
@@ -195,7 +199,9 @@ class Worker:
         ticket = f"{os.getpid()}-{self._ticket}"
         result = self._tickets[ticket] = AsyncResult()
         try:
-            self._send(kind, {**(data or {}), "ticket": ticket, "run": run or (self.job.run if self.job else "")})
+            self._send(
+                kind, {**(data or {}), "ticket": ticket, "run": run or (self.job.run if self.job else "")}
+            )
             answer: dict[str, Any] = result.get()
         finally:
             del self._tickets[ticket]
@@ -221,7 +227,9 @@ class Worker:
                 self._play_turn(job, grant, free_ns)
             else:
                 timed = grant.start_s or job.schedule["kind"] in ("open", "timed")
-                intended = self._at(grant.start_s) if timed and not job.sessions[grant.session].warmup else free_ns
+                intended = (
+                    self._at(grant.start_s) if timed and not job.sessions[grant.session].warmup else free_ns
+                )
                 cut = self._play_family(job, grant.session, intended, grant.skip)
                 self._send("session_done", {"run": job.run, "session": grant.session, "cut": cut})
         except gevent.GreenletExit:  # Locust took this lane away: fewer users were asked for
@@ -258,7 +266,9 @@ class Worker:
             wanted = plan.lead + len(plan.turns)
             records = self._trace.turns(plan.record)[:wanted]
             session = self._sessions[plan.record]
-            player = self._players[number] = SessionPlayer(self._settings, number, session, records, skip=skip)
+            player = self._players[number] = SessionPlayer(
+                self._settings, number, session, records, skip=skip
+            )
             self._send("started", {"run": self.job.run, "session": number})
         return player
 
@@ -366,8 +376,13 @@ class Worker:
             self.incidents.append(("lost_samples", str(error)))
             self._send("stop", {"run": job.run, "why": str(error)})
         metrics.record(self.histograms, sample, job.time_scale)
-        if sample.turn or job.schedule["kind"] in ("sweep", "closed"):  # else it may have waited for a free lane
-            self._health.sent(sample.send_ns - sample.intended_ns - sample.cap_wait_ns - (sample.connect_ns or 0))
+        if sample.turn or job.schedule["kind"] in (
+            "sweep",
+            "closed",
+        ):  # else it may have waited for a free lane
+            self._health.sent(
+                sample.send_ns - sample.intended_ns - sample.cap_wait_ns - (sample.connect_ns or 0)
+            )
         self.counts["turns"] += 1
         self.counts["errors"] += sample.error is not None
         self.counts["output_tokens"] += sample.output_tokens or 0
