@@ -63,6 +63,9 @@ def run(args: argparse.Namespace) -> int:
         processes=args.processes or _number(workload, "processes"),
         run_time=args.run_time or workload.get("run_time"),
     )
+    streams = options.in_flight or (options.width if options.schedule == "sweep" else fleet.users or 1)
+    if hint := launch.sizing_hint(streams, fleet.processes):
+        console.print(f"hint: {hint}", markup=False)
     run_dir, code = launch.play(prepared, options, fleet, arguments)
     show(run_dir, json=args.json)
     return code

@@ -63,6 +63,24 @@ def _goodput_limit_s(options: Options) -> float | None:
     return next((rule.ttft_s for rule in rules if rule.metric == "goodput" and rule.ttft_s is not None), None)
 
 
+# Measured: benchmarks/chunk_rate.py, chunks a second that one core reads with everything on, at 80 % of the core.
+CHUNKS_A_CORE = 50_000
+_TYPICAL_CHUNKS_S = 70  # of one stream, at a TPOT of 14.5 ms
+
+
+def sizing_hint(streams: int, processes: int | None) -> str | None:
+    """A sentence when that many streams at a typical pace are more than the processes are good for."""
+    needed = streams * _TYPICAL_CHUNKS_S
+    have = CHUNKS_A_CORE * (processes or 1)
+    if needed * 2 < have:
+        return None
+    wanted = -(-needed * 2 // CHUNKS_A_CORE)
+    return (
+        f"{streams} streams at {_TYPICAL_CHUNKS_S} chunks a second are {needed:,} chunks a second, and one core reads about "
+        f"{CHUNKS_A_CORE:,}; use --processes {wanted} to stay clear of the edge"
+    )
+
+
 def play(prepared: Prepared, options: Options, fleet: Fleet, arguments: Sequence[str]) -> tuple[Path, int]:
     """Run Locust to the end; returns the run folder and Locust's exit code, which is loadgen's (`loadgen.errors`)."""
     run_dir = Path(options.run_dir) if options.run_dir else new_run_dir(Path(options.out))

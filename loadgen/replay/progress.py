@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from loadgen.replay.fleet.master import Master
 
 _EVERY_S = 0.5
+_WORTH_SAYING_US = 20_000
 
 
 class Progress:
@@ -55,6 +56,9 @@ class Progress:
             words = f"{totals.get('in_flight', 0)} in flight"
             if totals.get("errors"):
                 words += f", {totals['errors']} errors"
+            lag = max((s["lag_p99_us"] or 0 for s in self._master.latest.values()), default=0)
+            if lag > _WORTH_SAYING_US:
+                words += f", this client {lag / 1000:.0f} ms late"
             if p50 is not None:
                 words += f", TTFT p50 {p50 / 1e6:.2f} s"
             self._bar.update(self._task, completed=totals.get("turns", 0), words=words)
