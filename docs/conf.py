@@ -9,8 +9,8 @@ html_title = "loadgen"
 html_show_copyright = False
 myst_heading_anchors = 4
 smartquotes = False  # they would make a dash of an option
-# Links to files outside of docs/ are for readers of the repository (tests/docs checks all of them); pages may come and go.
-suppress_warnings = ["myst.xref_missing", "toc.empty_glob"]
+# Links to files outside of docs/ are for readers of the repository (tests/docs checks all of them).
+suppress_warnings = ["myst.xref_missing"]
 exclude_patterns = ["_build"]
 linkcheck_timeout = 20
 linkcheck_ignore = [r"http://127\.0\.0\.1.*", r"http://localhost.*"]

@@ -50,7 +50,7 @@ function show(found) {
   $("cards").replaceChildren(
     card("reuse TTFT p50", seconds(reuse.p50), `max ${seconds(reuse.max)}`),
     card("cached share", share(found.cached_share), "of prompt tokens"),
-    card("in flight", String(found.in_flight.sessions), `sessions, ${found.in_flight.turns} turns`),
+    card("in flight", String(found.in_flight.sessions), `sessions; turns: ${found.in_flight.turns}`),
     card("errors", String(found.turns.errors), "turns"),
     card("loop lag p99", lags.length ? (1000 * Math.max(...lags)).toFixed(1) + " ms" : "–", "worst worker, wall time"),
   );
