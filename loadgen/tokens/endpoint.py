@@ -14,7 +14,7 @@ NAME = "server"
 _PROBES = (
     "def probe(x: int) -> str:\n    return f'{x:>12,}'  # naïve – 12345 678901\n",
     "The quick brown fox\t…\n\n\n    jumps OVER 3.14159 lazy_dogs\r\n",
-    "#include <stdio.h>\nint main(void){puts(\"日本語 ✓\");}\n",
+    '#include <stdio.h>\nint main(void){puts("日本語 ✓");}\n',
 )
 # Strings that chat models read as one token; which of them this one knows cannot be asked.
 _COMMON_SPECIALS = (

@@ -74,7 +74,9 @@ class Template:
         self._shapes: dict[str, Shape] = {}
         self.renderings = 0
 
-    def shape(self, messages: list[dict[str, Any]], tools: list[Any] | None, *, parting: bool = False) -> Shape:
+    def shape(
+        self, messages: list[dict[str, Any]], tools: list[Any] | None, *, parting: bool = False
+    ) -> Shape:
         """The prompt's form; `parting` gives the last message another stand-in than it would have.
 
         Raises TemplateError when what the template adds depends on the contents.
