@@ -57,7 +57,7 @@ def trees(draw: st.DrawFn) -> list[Stream]:
     return streams
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(trees(), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 16)), max_size=40), st.integers(16, 40))
 def test_hits_equal_those_of_a_pool_of_single_blocks(
     streams: list[Stream], uses: list[tuple[int, int]], capacity: int
@@ -69,7 +69,7 @@ def test_hits_equal_those_of_a_pool_of_single_blocks(
         assert store.used == store.idle == len(pool.cached)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(
     trees(),
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 16), st.booleans()), max_size=40),

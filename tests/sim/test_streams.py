@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadgen.sim.streams import Interner, Stream, TokenStream
@@ -18,6 +18,7 @@ def spell(stream: Stream, length: int) -> list[int]:
     return tokens
 
 
+@settings(deadline=None)
 @given(PROMPTS)
 def test_every_interned_prompt_can_be_read_back_later(prompts: list[list[int]]) -> None:
     interner = Interner()
@@ -26,6 +27,7 @@ def test_every_interned_prompt_can_be_read_back_later(prompts: list[list[int]]) 
         assert spell(stream, len(prompt)) == prompt
 
 
+@settings(deadline=None)
 @given(PROMPTS)
 def test_prompts_share_streams_exactly_as_far_as_their_tokens_agree(prompts: list[list[int]]) -> None:
     interner = Interner()
