@@ -7,11 +7,11 @@ import html
 from loadgen.sim.grid import Grid, Result
 
 _STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;color:#1b1f24;background:#fff}
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:80rem;padding:0 1rem;color:#1b1f24;background:#fff}
 table{border-collapse:collapse;width:100%;margin:1rem 0}caption{text-align:left;font-weight:600;padding:.4rem 0}
-th,td{padding:.35rem .6rem;border-bottom:1px solid #d8dee4;text-align:right;white-space:nowrap}
+th,td{padding:.35rem .6rem;border-bottom:1px solid #d8dee4;text-align:right}td{white-space:nowrap}
 th:first-child,td:first-child{text-align:left}thead th{border-bottom:2px solid #57606a}
-.bar{display:flex;width:9rem;height:.8rem;background:#eaeef2}.hbm{background:#1a7f37}.external{background:#0969da}
+.bar{display:flex;width:6rem;height:.8rem;background:#eaeef2}.hbm{background:#1a7f37}.external{background:#0969da}
 .kept{background:#dafbe1}.broken{background:#ffebe9}.note{color:#57606a}
 @media(prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}th,td{border-color:#30363d}.bar{background:#30363d}
 .kept{background:#12391f}.broken{background:#4b1113}.note{color:#9198a1}}
