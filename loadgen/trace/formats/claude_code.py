@@ -86,25 +86,17 @@ def _root(log: Log, node: Node) -> Node:
 
 
 def _calls(log: Log, nodes: list[Node], report: Report, where: str) -> list[Call]:
-    results: dict[int, list[Node]] = defaultdict(
-        list
-    )  # by the call's place: the tool results that hang on it
-    for node in nodes:
-        if not node.is_call and any(message["role"] == "tool" for message in node.messages):
-            above = log.above(node)
-            if above is not None and above.is_call:
-                results[above.order].append(node)
+    prompts = _Prompts(log, nodes)
     found: list[Call] = []
-    for place, node in enumerate(nodes):
+    for node in nodes:
         if not node.is_call:
+            prompts.pass_by(node)
             continue
+        prompt, asked = prompts.of(node)
+        prompts.pass_by(node)
         if node.copied:
             report.skip("call that another file of the project holds already", where)
             continue
-        path = _path(log, node, results) if log.linked else nodes[:place]
-        prompt = [
-            message for step in path for message in ([step.answer()] if step.is_call else step.messages)
-        ]
         if not prompt:
             report.note("call whose prompt is not in the log; an empty message stands for it", where)
             prompt = [{"role": "user", "content": ""}]
@@ -112,10 +104,7 @@ def _calls(log: Log, nodes: list[Node], report: Report, where: str) -> list[Call
         if output is not None and output <= _PLACEHOLDER and node.stop is None:
             report.note("output tokens are a placeholder, taken as unknown", where)
             output = None
-        asked = [step.end for step in path if not step.is_call and step.end is not None]
-        start = asked[-1] if asked else node.start
-        if start is not None and node.end is not None and start > node.end:
-            start = node.start
+        start = node.start if asked is None or (node.end is not None and asked > node.end) else asked
         found.append(
             Call(
                 prompt=prompt,
@@ -131,27 +120,61 @@ def _calls(log: Log, nodes: list[Node], report: Report, where: str) -> list[Call
     return found
 
 
-def _path(log: Log, call: Node, results: dict[int, list[Node]]) -> list[Node]:
-    """What stands above a call, root first. Parallel tool results hang side by side on their call; all belong here."""
-    path: list[Node] = []
-    taken: set[int] = {call.order}
-    node = log.above(call)
-    while node is not None and node.order not in taken:
-        taken.add(node.order)
-        path.append(node)
-        node = log.above(node)
-    path.reverse()
-    whole: list[Node] = []
-    placed: set[int] = set()
-    for step in path:
-        for node in (
-            step,
-            *(result for result in results[step.order] if step.is_call and result.order < call.order),
-        ):
-            if node.order not in placed:
-                placed.add(node.order)
-                whole.append(node)
-    return whole
+class _Prompts:
+    """Prompts by the tree of rows: a call's is that of the nearest call above it, its answer, and what came between.
+
+    Parallel tool results hang side by side on their call; all that came before the next call belong to it. A file
+    whose rows name no parents is taken as linear.
+    """
+
+    def __init__(self, log: Log, nodes: list[Node]) -> None:
+        self._log = log
+        self._known: dict[int, list[Message]] = {}  # prompt of each call, by its place
+        self._line: list[Node] = []  # all so far, where no parents are named
+        self._results: dict[int, list[Node]] = defaultdict(list)
+        for node in nodes:
+            if not node.is_call and any(message["role"] == "tool" for message in node.messages):
+                above = log.above(node)
+                if above is not None and above.is_call:
+                    self._results[above.order].append(node)
+
+    def pass_by(self, node: Node) -> None:
+        if not self._log.linked:
+            self._line.append(node)
+
+    def of(self, call: Node) -> tuple[list[Message], float | None]:
+        """The prompt of a call, and the time of its last input."""
+        steps: list[Node] = []
+        seen = {call.order}
+        node = self._log.above(call) if self._log.linked else None
+        while node is not None and node.order not in seen and node.order not in self._known:
+            seen.add(node.order)
+            steps.append(node)
+            node = self._log.above(node)
+        prompt: list[Message] = []
+        asked: float | None = None
+        if node is not None and node.order in self._known:
+            prompt, asked = self._known[node.order].copy(), node.end
+            steps.append(node)
+        steps.reverse()
+        placed: set[int] = set()
+        for step in steps if self._log.linked else self._line:
+            for one in (
+                step,
+                *(
+                    result
+                    for result in self._results[step.order]
+                    if step.is_call and result.order < call.order
+                ),
+            ):
+                if one.order in placed:
+                    continue
+                placed.add(one.order)
+                prompt.extend((one.answer(),) if one.is_call else one.messages)
+                if not one.is_call and one.end is not None:
+                    asked = one.end
+        self._known[call.order] = prompt
+        return prompt, asked
 
 
 def _link(agents: list[Agent], report: Report) -> list[Agent]:

@@ -25,7 +25,7 @@ BOOKKEEPING = frozenset(
 """Row types that no model sees as messages. An attachment's text reaches the model, but its place is not told."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Node:
     """A user message or a whole model call, at its place in the file."""
 
@@ -43,8 +43,13 @@ class Node:
     is_call: bool = False
     copied: bool = False  # another file of the project held this call already
 
+    _answer: Message | None = None
+
     def answer(self) -> Message:
-        return anthropic_answer(self.blocks)
+        """The call's answer; one object, so that prompts that carry it are compared by identity."""
+        if self._answer is None:
+            self._answer = anthropic_answer(self.blocks)
+        return self._answer
 
 
 @dataclass(slots=True)

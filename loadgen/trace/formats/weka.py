@@ -63,14 +63,7 @@ def _detect(head: Head) -> bool:
 def _read(files: Sequence[Path], report: Report) -> Iterator[list[Agent]]:
     scopes: dict[str, BlockTree] = {}  # of files whose ids are global
     for path in files:
-        data = read_all(path)
-        documents = [(str(path), data)]
-        if path.suffix in (".jsonl", ".zst", ".gz") and data.count(b"\n", 0, len(data) - 1):
-            documents = [
-                (f"{path}:{number}", line) for number, line in text_lines(path, report) if line.strip()
-            ]
-        del data
-        for where, document in documents:
+        for where, document in _documents(path, report):
             try:
                 trace = _TRACE.decode(document)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -85,6 +78,14 @@ def _read(files: Sequence[Path], report: Report) -> Iterator[list[Agent]]:
                 yield family
             else:
                 report.skip("trace without a request", where)
+
+
+def _documents(path: Path, report: Report) -> Iterator[tuple[str, bytes]]:
+    """A trace a file, or one a line where the file is called so."""
+    if ".jsonl" in path.name:
+        yield from ((f"{path}:{number}", line) for number, line in text_lines(path, report) if line.strip())
+    else:
+        yield str(path), read_all(path)
 
 
 class _Chain:
