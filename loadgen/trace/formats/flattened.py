@@ -19,6 +19,10 @@ from loadgen.trace.formats.rows import get_count, get_list, get_number, get_text
 from loadgen.trace.model import Message
 
 
+_LOOK_BACK = 64
+"""Earlier prompts of a session that are compared; what an older one shares, one of these (or the first) shares as a rule."""
+
+
 def shared_length(one: str, other: str) -> int:
     """Length of the common prefix of two texts."""
     low, high = 0, min(len(one), len(other))
@@ -40,7 +44,8 @@ def cut_prompts(prompts: Sequence[str]) -> list[list[Message]]:
     models: list[tuple[int, int]] = []
     for number, prompt in enumerate(prompts):
         best, model = 0, -1
-        for other in range(number - 1, -1, -1):
+        recent = range(number - 1, max(number - 1 - _LOOK_BACK, -1), -1)
+        for other in (*recent, 0) if number > _LOOK_BACK else recent:
             if (
                 prompts[other][:best] == prompt[:best]
                 and (length := shared_length(prompts[other], prompt)) > best
