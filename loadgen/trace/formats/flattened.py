@@ -18,7 +18,6 @@ from loadgen.trace.formats.messages import from_openai, split_system
 from loadgen.trace.formats.rows import get_count, get_list, get_number, get_text, json_rows
 from loadgen.trace.model import Message
 
-
 _LOOK_BACK = 64
 """Earlier prompts of a session that are compared; what an older one shares, one of these (or the first) shares as a rule."""
 
