@@ -170,6 +170,10 @@ def _cold(turns: Turns, info: RunInfo) -> Iterator[Reason]:
     if info.policy.get("nonce", "unknown") in (None, False, "none", "off"):
         return  # the run never claimed to be cold
     first = turns.of_class("first") & turns.ok
+    if info.policy.get("nonce") == "run" and first.any():
+        # Sessions share what their texts share, and are meant to; only the run's very first prompt can prove that
+        # nothing of an earlier run is found.
+        first &= turns.send_ns == turns.send_ns[first].min()
     limit = info.policy.get("cold_limit_tokens")
     allowed = np.full(len(turns), int(limit)) if limit is not None else np.maximum(turns.expected_reuse, 0)
     unknown = int(np.count_nonzero(first & (turns.cached_tokens == ABSENT)))

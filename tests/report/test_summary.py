@@ -148,6 +148,17 @@ def test_a_token_of_drift_is_accepted_and_a_declared_cold_limit_is_used(make_run
     assert codes(make_run(edited(shift), policy={"cold_limit_tokens": 16})) == []
 
 
+def test_sessions_that_share_a_nonce_may_share_and_the_runs_first_prompt_must_be_cold(make_run: MakeRun) -> None:
+    shared = {"policy": {"nonce": "run", "cold_limit_tokens": 16}}
+    samples = list(sweep())
+    for sample in samples[1:]:
+        if sample.turn == 0:
+            sample.cached_tokens = 120_000
+    assert codes(make_run(samples, **shared)) == []
+    samples[0].cached_tokens = 120_000  # left by an earlier run
+    assert codes(make_run(samples, name="second", **shared)) == ["cold_not_proven"]
+
+
 def test_without_a_nonce_nothing_is_claimed_to_be_cold(make_run: MakeRun) -> None:
     warm = edited(lambda s: setattr(s, "cached_tokens", 1000))
     assert codes(make_run(warm, policy={"nonce": "none"})) == []
