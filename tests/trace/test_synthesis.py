@@ -14,7 +14,8 @@ from loadgen.trace.features import conversations
 from loadgen.trace.importing import import_trace
 from loadgen.trace.reader import open_trace
 from loadgen.trace.synthesis.conform import conform, figures
-from loadgen.trace.synthesis.fit import fit, fit_trace, halves
+from loadgen.trace.synthesis.derive import benchmark, day_to_day
+from loadgen.trace.synthesis.fit import fit, halves
 from loadgen.trace.synthesis.parametric import Caps, synthesize
 from loadgen.trace.synthesis.profile import GRID, draw, load_profile, save_profile, table
 from loadgen.trace.synthesis.resample import resample
@@ -145,16 +146,24 @@ def test_a_fit_of_a_synthetic_trace_conforms_to_its_other_half(tmp_path: Path) -
         synthesize(load_profile("benchmark"), tmp_path / "a.jsonl", sessions=150, seed=2)
     ) as trace:
         found = list(conversations(trace))
-        whole = fit_trace(trace, name="x")
     half, other = halves(found, 1)
     assert {c.session.id for c in half} | {c.session.id for c in other} == {c.session.id for c in found}
     profile = fit(half, name="b", source="s", shared_prefix=8000)
-    assert whole.main.requests[8] == pytest.approx(profile.main.requests[8], rel=0.25)
     with open_trace(synthesize(profile, tmp_path / "b.jsonl", sessions=150, seed=9)) as made:
         rows = conform(other, list(conversations(made)))
     judged = [row for row in rows if row.inside is not None]
     assert len(judged) > 20
     assert sum(row.inside is False for row in judged) <= len(judged) // 3
+
+
+def test_derived_presets_are_what_ships() -> None:
+    heavy = load_profile("heavy")
+    assert day_to_day(heavy) == load_profile("day-to-day")
+    assert benchmark(heavy) == load_profile("benchmark")
+    tool = load_profile("day-to-day").main.gap_tool_s
+    assert (tool[GRID.index(0.5)], tool[GRID.index(0.9)]) == pytest.approx(
+        (0.3, 13.6), rel=0.15
+    )  # TraceLab's
 
 
 def test_profiles_are_checked(tmp_path: Path) -> None:
@@ -175,9 +184,9 @@ def test_profiles_are_checked(tmp_path: Path) -> None:
 def test_too_little_to_fit_or_compare(tmp_path: Path) -> None:
     source = import_trace([fixtures.write(tmp_path / "in", "weka")], tmp_path / "t.jsonl").path
     with open_trace(source) as trace:
-        with pytest.raises(InputError, match="a fit needs 10 and 100"):
-            fit_trace(trace, name="x")
         found = list(conversations(trace))
+        with pytest.raises(InputError, match="a fit needs 10 and 100"):
+            fit(found, name="x", source="s")
         with pytest.raises(InputError, match="needs 10 sessions"):
             conform(found, found)
     with pytest.raises(InputError, match="at least 1"):

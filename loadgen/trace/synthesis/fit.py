@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from loadgen.errors import InputError
-from loadgen.trace.features import Conversation, Step, conversations
-from loadgen.trace.reader import TraceFile
+from loadgen.trace.features import Conversation, Step
 from loadgen.trace.synthesis.profile import LATE, WINDOW, Agent, Profile, SubAgents, table
 
 MID_SESSION = 40_000
@@ -53,17 +52,6 @@ def halves(found: Sequence[Conversation], seed: int) -> tuple[list[Conversation]
         return (c.session.parent.session if c.session.parent is not None else c.session.id) in first
 
     return [c for c in found if in_first(c)], [c for c in found if not in_first(c)]
-
-
-def fit_trace(trace: TraceFile, *, name: str, shared_prefix: int = 0) -> Profile:
-    """A profile of all sessions of the trace. Raises InputError when there are too few."""
-    return fit(
-        list(conversations(trace)),
-        name=name,
-        source=trace.header.name or trace.path.name,
-        shared_prefix=shared_prefix,
-        block_size=trace.header.block_size,
-    )
 
 
 def fit(
