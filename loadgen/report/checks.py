@@ -171,9 +171,11 @@ def _cold(turns: Turns, info: RunInfo) -> Iterator[Reason]:
         return  # the run never claimed to be cold
     first = turns.of_class("first") & turns.ok
     if info.policy.get("nonce") == "run" and first.any():
-        # Sessions share what their texts share, and are meant to; only the run's very first prompt can prove that
-        # nothing of an earlier run is found.
-        first &= turns.send_ns == turns.send_ns[first].min()
+        # Sessions share what their texts share, and are meant to. An earlier run's cache would serve every prompt of the
+        # first wave, so one of it that found nothing is the proof.
+        wave = np.flatnonzero(first & (turns.send_ns < turns.end_ns[first].min()))
+        first[:] = False
+        first[wave[np.argmin(turns.cached_tokens[wave])]] = True
     limit = info.policy.get("cold_limit_tokens")
     allowed = np.full(len(turns), int(limit)) if limit is not None else np.maximum(turns.expected_reuse, 0)
     unknown = int(np.count_nonzero(first & (turns.cached_tokens == ABSENT)))
