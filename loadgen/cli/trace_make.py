@@ -160,8 +160,9 @@ def _resample(args: argparse.Namespace) -> Path:
 
 
 def _from_profile(args: argparse.Namespace) -> Path:
-    from loadgen.trace.synthesis.parametric import Caps, synthesize
+    from loadgen.trace.synthesis.parametric import synthesize
     from loadgen.trace.synthesis.profile import load_profile
+    from loadgen.trace.timeline import Caps
 
     return synthesize(
         load_profile(args.profile),

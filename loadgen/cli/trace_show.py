@@ -132,7 +132,7 @@ def _print(figures: dict[str, Any]) -> None:
                 label, f"{row['n']:,}", *(number(row[q]) for q in ("mean", "p50", "p90", "p95", "p99", "max"))
             )
     console.print(table)
-    if figures["residency"] is not None:
+    if figures["residency"] is not None and figures["ideal_hit_share"]:
         _print_residency(console, figures["residency"])
 
 

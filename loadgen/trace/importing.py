@@ -46,8 +46,9 @@ def import_trace(
         chosen = registry.by_name(format_name)
     else:
         found = registry.detect(files, report)
-        unknown = found.pop(None, [])
-        for path in unknown:
+        for path in found.pop(None, []):
+            if registry.is_trace(path):
+                raise InputError(f"{path} is a trace of loadgen already; it needs no import")
             report.skip("file of no known format", str(path))
         chosen, files = _only(found, paths)
     header = Header(

@@ -28,10 +28,16 @@ def instant(turn: Turn) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Longest gaps that are kept, in seconds; null keeps all."""
+    """Longest gaps that are kept, in seconds; null keeps all. Raises InputError for a negative one."""
 
     tool_s: float | None = None
     human_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if any(cap is not None and not cap >= 0 for cap in (self.tool_s, self.human_s)):
+            raise InputError(
+                f"a cap on gaps must be 0 or more seconds, not {self.tool_s} (tool) and {self.human_s} (human)"
+            )
 
     def of(self, turn: Turn) -> float:
         if turn.gap is None:

@@ -142,6 +142,9 @@ def test_the_way_round(weka: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         (["synth", "--profile", "heavy", "--rate", "0", "-o", "x"], "--rate must be above 0"),
         (["synth", "NONE"], "manifest.json"),
         (["import", "NONE", "-o", "x"], "does not exist"),
+        (["import", "WEKA", "-o", "x"], "is a trace of loadgen already"),
+        (["show", "WEKA", "--cap-human", "-1"], "a cap on gaps must be 0 or more"),
+        (["synth", "--profile", "heavy", "--cap-tool", "-1", "-o", "x"], "a cap on gaps must be 0 or more"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(

@@ -16,9 +16,10 @@ from loadgen.trace.reader import open_trace
 from loadgen.trace.synthesis.conform import conform, figures
 from loadgen.trace.synthesis.derive import benchmark, day_to_day
 from loadgen.trace.synthesis.fit import fit, halves
-from loadgen.trace.synthesis.parametric import Caps, synthesize
+from loadgen.trace.synthesis.parametric import synthesize
 from loadgen.trace.synthesis.profile import GRID, draw, load_profile, save_profile, table
 from loadgen.trace.synthesis.resample import resample
+from loadgen.trace.timeline import Caps
 from loadgen.trace.tree import PrefixTree
 from tests.trace import fixtures
 

@@ -118,3 +118,9 @@ def detect(paths: Sequence[Path], report: Report) -> dict[Format | None, list[Pa
         match = next((candidate for candidate in FORMATS if candidate.detect(head)), None)
         found.setdefault(match, []).append(path)
     return found
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file is one of our own."""
+    rows = head_of(path).rows
+    return bool(rows) and rows[0].get("type") == "trace" and "fidelity" in rows[0]

@@ -16,20 +16,13 @@ from typing import TypeVar
 from loadgen.errors import InputError
 from loadgen.trace.model import Blocks, Gap, Header, Parent, Seen, Session, Source, Turn
 from loadgen.trace.synthesis.profile import LATE, WINDOW, Agent, Profile, draw
+from loadgen.trace.timeline import Caps
 from loadgen.trace.writer import TraceWriter
 
 T = TypeVar("T")
 _NEAREST = 20
 MOST = 20_000  # steps of one session
 _CEILING = 4_000_000  # tokens of one prompt
-
-
-@dataclass(frozen=True, slots=True)
-class Caps:
-    """Longest gaps, in seconds; they are written into the trace's header."""
-
-    tool_s: float | None = None
-    human_s: float | None = None
 
 
 def synthesize(
@@ -41,7 +34,7 @@ def synthesize(
     rate_per_s: float | None = None,
     max_prompt: int | None = None,
     first_prompt: int | None = None,
-    caps: Caps = Caps(),
+    caps: Caps = Caps(),  # noqa: B008 - frozen
 ) -> Path:
     """Write `sessions` main sessions (and their sub-agents) to `out`.
 
