@@ -38,7 +38,9 @@ def find(name: str) -> Path:
 def cache_dir(*parts: str) -> Path:
     """A folder under the user's cache (`LOADGEN_CACHE`, else `XDG_CACHE_HOME/loadgen`, else `~/.cache/loadgen`), made if absent."""
     root = os.environ.get("LOADGEN_CACHE")
-    base = Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "loadgen"
+    base = (
+        Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "loadgen"
+    )
     folder = base.joinpath(*parts)
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -28,10 +28,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "record": ("loadgen.cli.record", "record what a real agent does, through a transparent proxy"),
     "sim": ("loadgen.cli.sim", "serve a simulated endpoint with a tiered KV cache"),
     "size": ("loadgen.cli.size", "KV bytes, what stays in HBM, when offload pays, and what to run"),
-    "whatif": ("loadgen.cli.whatif", "predict TTFT, hits and capacity of a trace on a simulated machine, without a server"),
+    "whatif": (
+        "loadgen.cli.whatif",
+        "predict TTFT, hits and capacity of a trace on a simulated machine, without a server",
+    ),
     "doctor": ("loadgen.cli.doctor", "examine an endpoint, its path and this client before a run"),
-    "experiment": ("loadgen.cli.experiment", "compare arms of a server: repeated runs in balanced order, one verdict"),
-    "probe-host": ("loadgen.cli.probe_host", "sample storage, links and GPU memory of this machine, or read such samples"),
+    "experiment": (
+        "loadgen.cli.experiment",
+        "compare arms of a server: repeated runs in balanced order, one verdict",
+    ),
+    "probe-host": (
+        "loadgen.cli.probe_host",
+        "sample storage, links and GPU memory of this machine, or read such samples",
+    ),
     "init": ("loadgen.cli.init", "write a workload, an SLO file and a CI job for an endpoint"),
     "spans": ("loadgen.cli.spans", "send a run's turns to an OpenTelemetry collector as spans"),
     "explain": ("loadgen.cli.explain", "what a reason, an error class or an exit code means, and what to do"),
@@ -84,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as error:  # noqa: BLE001 - the last line of defence: a user never sees a traceback unasked
+    except Exception as error:
         if os.environ.get("LOADGEN_DEBUG"):
             raise
         print(

@@ -31,6 +31,7 @@ class PlannedTurn(msgspec.Struct, array_like=True, kw_only=True):
     output_tokens: int | None  # None: the server decides
     gap_s: float  # scaled and capped
     gap_kind: str  # "tool", "human" or ""
+    keep: int | None = None  # instead of the trace's: the history was compacted to fit the model
     abort_s: float | None = None  # the recorded turn was cut by its user this long after it was sent
 
 
@@ -39,6 +40,7 @@ class PlannedSession(msgspec.Struct, kw_only=True):
     record: str  # the session's id in the trace; several copies share one
     arrival_s: float = 0.0  # from the start of the run
     nonce_key: str = ""  # sessions of one key share a nonce; empty: none
+    nonce_in_tools: bool = False  # the nonce goes into the first tool's description, since tools come first
     lead: int = 0  # turns of the trace before the first planned one: in the prompt, not sent
     turns: list[PlannedTurn]
     agent: str = "main"

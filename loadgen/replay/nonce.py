@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 DIGITS = 16
 Form = Literal["plain", "dashed"]
@@ -27,6 +27,18 @@ def digits(*key: object) -> str:
 def line(form: Form, number: str) -> str:
     """The text in front of the content. It ends in a newline, where pre-tokenizers cut."""
     return ("-".join(number) if form == "dashed" else number) + "\n"
+
+
+def into_tools(tools: list[Any], nonce_line: str) -> list[Any]:
+    """The tools with the nonce in front of the first one's description: where a template puts tools before everything
+    else, this is the earliest place that we control. Returns a copy."""
+    first = dict(tools[0])
+    if isinstance(first.get("function"), dict):
+        place = first["function"] = dict(first["function"])
+    else:
+        place = first
+    place["description"] = nonce_line.strip() + " " + str(place.get("description") or "")
+    return [first, *tools[1:]]
 
 
 def prove(count: Callable[[str], int]) -> tuple[Form, int] | None:

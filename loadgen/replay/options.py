@@ -22,7 +22,7 @@ SCHEDULES = ("sweep", "closed", "open", "timed")
 ANSWERS = ("recorded", "live", "tokens")
 APIS = ("chat", "completions", "responses", "messages")
 CLIENTS = ("loadgen", "openai")
-OVERFLOW = ("refuse", "skip")
+OVERFLOW = ("refuse", "skip", "compact")
 NONCE_SCOPES = ("session", "family", "group", "run", "none")
 
 
@@ -120,7 +120,7 @@ class Options:
     )
     overflow: str = _flag(
         "refuse",
-        "what happens to a turn that would not fit the model: refuse the run, or skip the session's rest",
+        "a turn that would not fit the model: refuse the run, skip the session's rest, or compact its history to the first message",
         choices=OVERFLOW,
     )
     natural_output: bool = _flag(False, "do not force the output length")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from loadgen.errors import InputError
 from loadgen.replay import nonce, plan
@@ -18,6 +21,8 @@ from loadgen.tokens.base import Tokenizer
 from loadgen.tokens.template import Template, common_prefix, has_content
 from loadgen.trace.model import Message, Session, Turn
 from loadgen.trace.reader import TraceFile
+
+_COMPACTED_TO = 1  # messages that stay: the first, which holds the context or the task
 
 
 class Planner:
@@ -60,6 +65,8 @@ class Planner:
         self._moves = False
         self._rendered_tokens = 0
         self._skipped = 0
+        self._compacted = 0
+        self._tools_first: dict[str, bool] = {}  # by tools' reference
         self._by_id = {session.id: session for session in trace.sessions}
 
     def template_facts(self) -> dict[str, Any]:
@@ -71,6 +78,7 @@ class Planner:
             "nonce_form": self.nonce_form,
             "nonce_tokens": self.nonce_tokens,
             "nonce_position": self.floor,
+            "nonce_in_tools": sum(self._tools_first.values()),
         }
 
     def sessions(self) -> list[PlannedSession]:
@@ -83,6 +91,10 @@ class Planner:
                 planned[session.parent.session].children.append(
                     (session.id, session.parent.turn, session.parent.wait)
                 )
+        if self._compacted:
+            self._notes.append(
+                f"{self._compacted} turns begin with a compacted history, since they would not fit the model"
+            )
         if self._skipped:
             self._notes.append(
                 f"{self._skipped} turns that would not fit the model are left out, with all that follow them"
@@ -103,14 +115,37 @@ class Planner:
         else:
             self.nonce_form, self.nonce_tokens = proven
         if self._renderer.available:
-            first, second = (
-                self._renderer.prompt(
-                    [{"role": "user", "content": nonce.line(self.nonce_form, digit * nonce.DIGITS) + "x"}],
-                    None,
-                )
-                for digit in "09"
-            )
-            self.floor = common_prefix(first, second)
+            self.floor = self._position([{"role": "user", "content": "x"}], None, in_tools=False)
+
+    def _position(self, messages: list[Message], tools: list[Any] | None, *, in_tools: bool) -> int:
+        """The first token that differs between two prompts which differ in their nonces only."""
+        rendered = []
+        for digit in "09":
+            line = nonce.line(self.nonce_form, digit * nonce.DIGITS)
+            if in_tools and tools:
+                rendered.append(self._renderer.prompt(messages, nonce.into_tools(tools, line)))
+            else:
+                first = {**messages[0], "content": line + str(messages[0].get("content") or "")}
+                rendered.append(self._renderer.prompt([first, *messages[1:]], tools))
+        return common_prefix(*rendered)
+
+    def _nonce_in_tools(self, session: Session) -> bool:
+        """Whether this session's nonce has to go into its tools: the template puts them before all content."""
+        if not self._nonced or session.tools is None or not self._renderer.available:
+            return False
+        known = self._tools_first.get(session.tools)
+        if known is None:
+            tools = self.contents.value(session.tools)
+            messages: list[Message] = [{"role": "user", "content": "x"}]
+            if session.system is not None:
+                messages.insert(0, {"role": "system", "content": "x"})
+            if not tools:
+                return False
+            in_content = self._position(messages, tools, in_tools=False)
+            in_tools = self._position(messages, tools, in_tools=True)
+            known = self._tools_first[session.tools] = in_tools < in_content
+            self.floor = max(self.floor, min(in_tools, in_content))
+        return known
 
     def _chosen(self) -> list[Session]:
         """`--sessions` root sessions (the first, or drawn by --seed), and all that descends from them."""
@@ -140,38 +175,53 @@ class Planner:
             turns = [turn for turn in turns if turn.index < options.first_turn + options.turns]
         for ref in {ref for turn in turns for message in turn.append or () if (ref := blob_ref(message))}:
             self.contents.prepare_fragment(ref)
-        expected = self._expected(session, turns)
         lead = sum(turn.index < options.first_turn for turn in turns)
-        if lead < len(turns) and lead:
-            expected[lead] = dataclasses.replace(
-                expected[lead], reuse=min(self.floor, expected[lead].reuse or 0)
-            )
-        planned: list[PlannedTurn] = []
-        for turn, found in zip(turns[lead:], expected[lead:], strict=True):
-            made = self._turn(turn, found)
-            if not self._fits(session, made):
-                self._skipped += len(turns) - lead - len(planned)
-                break
-            planned.append(made)
+        planned, turns = self._fitted(session, turns, lead)
+        self._skipped += len(turns) - lead - len(planned)
         return PlannedSession(
             id=session.id,
             record=session.id,
             nonce_key=self._nonce_key(session),
+            nonce_in_tools=self._nonce_in_tools(session),
             lead=lead,
             agent=session.agent,
             turns=planned,
         )
+
+    def _fitted(self, session: Session, turns: list[Turn], lead: int) -> tuple[list[PlannedTurn], list[Turn]]:
+        """The turns to send, up to the first that cannot be made to fit, and the turns as they are then played."""
+        compacted: set[int] = set()
+        while True:
+            expected = self._expected(session, turns)
+            if 0 < lead < len(turns):
+                first = min(self.floor, expected[lead].reuse or 0)
+                expected[lead] = dataclasses.replace(expected[lead], reuse=first)
+            made = [
+                self._turn(turn, found) for turn, found in zip(turns[lead:], expected[lead:], strict=True)
+            ]
+            for position in compacted:
+                made[position].keep = _COMPACTED_TO
+            over = next((i for i, turn in enumerate(made) if not self._fits(session, turn)), None)
+            if over is None:
+                self._compacted += len(compacted)
+                return made, turns
+            if self._options.overflow != "compact" or over in compacted or lead + over == 0:
+                self._compacted += len(compacted)
+                return made[:over], turns
+            compacted.add(over)
+            turns = list(turns)
+            turns[lead + over] = msgspec.structs.replace(turns[lead + over], keep=_COMPACTED_TO)
 
     def _fits(self, session: Session, turn: PlannedTurn) -> bool:
         """The context guard. Raises InputError where the user wants such a run refused."""
         need = (turn.target_tokens or 0) + (turn.output_tokens or 1)
         if self._max_model_len is None or need <= self._max_model_len:
             return True
-        if self._options.overflow == "skip":
+        if self._options.overflow != "refuse":
             return False
         raise InputError(
             f"turn {turn.index} of session {session.id} needs {need} tokens and the model takes {self._max_model_len}; use shorter "
-            "contexts (--context-tokens) or fewer turns (--turns), or leave such turns out with --overflow skip"
+            "contexts (--context-tokens) or fewer turns (--turns), or let loadgen leave such turns out or compact them (--overflow)"
         )
 
     def _nonce_key(self, session: Session) -> str:
@@ -195,6 +245,7 @@ class Planner:
                 id=f"warmup-{number}",
                 record=able[number % len(able)].record,
                 nonce_key=f"warmup {number}",
+                nonce_in_tools=able[number % len(able)].nonce_in_tools,
                 lead=able[number % len(able)].lead,
                 turns=able[number % len(able)].turns[:1],
                 warmup=True,
@@ -207,20 +258,23 @@ class Planner:
     def _expected(self, session: Session, turns: list[Turn]) -> list[plan.Expected]:
         if self._counter is None:
             return [plan.Expected(None, None) for _ in turns]
-        walk = plan.SessionPrompts(session, self.contents, self._counter, nonce=self._nonced)
+        in_tools = self._nonce_in_tools(session)
+        walk = plan.SessionPrompts(session, self.contents, self._counter, nonce=self._nonced and not in_tools)
         prompts = [walk.next(turn) for turn in turns]
+        tools = nonce.into_tools(walk.tools, self._sample_nonce) if in_tools else walk.tools
+        texts = functools.partial(self.texts, nonce_line="" if in_tools else None)
         if self._template is None:
             # Contents alone: less than the prompt has, and no proof. Good for the class of a turn, not for a target.
             return [
                 plan.Expected(None, sum(plan.filled(prompt, same)) if i else 0)
                 for i, (prompt, same) in enumerate(prompts)
             ]
-        found = None if self._moves else plan.expect_by_form(self._template, prompts, walk.tools)
+        found = None if self._moves else plan.expect_by_form(self._template, prompts, tools)
         if found and not self._verified:
             position = min(1, len(found) - 1)
-            self._verify(session, prompts[position][0], found[position], walk.tools)
+            self._verify(session, texts(prompts[position][0].messages), found[position], tools)
         if found is None:
-            found = self._render_all(prompts, walk.tools)
+            found = self._render_all(prompts, texts, tools)
         if self._options.answers == "live":  # what the server will say is not known
             found = [e if i == 0 else plan.Expected(None, e.reuse) for i, e in enumerate(found)]
         return found
@@ -237,10 +291,10 @@ class Planner:
             out.append(message)
         return out
 
-    def _verify(self, session: Session, prompt: plan.Prompt, expected: plan.Expected, tools: Any) -> None:
+    def _verify(self, session: Session, messages: list[Message], expected: plan.Expected, tools: Any) -> None:
         """Render one real prompt in full: what was added up from parts must be what the server counts."""
         self._verified = True
-        real = len(self._renderer.prompt(self.texts(prompt.messages), tools))
+        real = len(self._renderer.prompt(messages, tools))
         if real != expected.target_tokens:
             raise InputError(
                 f"a prompt of session {session.id} has {real} tokens at the endpoint and {expected.target_tokens} by its parts: "
@@ -248,7 +302,12 @@ class Planner:
                 "build the contexts with the model's own tokenizer (--tokenizer)"
             )
 
-    def _render_all(self, prompts: list[tuple[plan.Prompt, int]], tools: Any) -> list[plan.Expected]:
+    def _render_all(
+        self,
+        prompts: list[tuple[plan.Prompt, int]],
+        texts: Callable[[list[Message]], list[Message]],
+        tools: Any,
+    ) -> list[plan.Expected]:
         if not self._moves:
             self._moves = True
             self._notes.append(
@@ -258,18 +317,23 @@ class Planner:
         self._rendered_tokens += sum(sum(prompt.contents) for prompt, _ in prompts)
         if self._rendered_tokens > plan.FULL_RENDERING_LIMIT:
             return [plan.Expected(None, None) for _ in prompts]
-        return plan.expect_by_rendering(self._renderer.prompt, self.texts, prompts, tools)
+        return plan.expect_by_rendering(self._renderer.prompt, texts, prompts, tools)
 
-    def prompts(self, record: str, turns: int) -> tuple[list[tuple[plan.Prompt, int]], Any, list[Turn]]:
-        """The prompts of a session's first `turns` turns, its tools, and the turns themselves."""
+    def prompts(
+        self, session: PlannedSession, nonce_line: str
+    ) -> tuple[list[list[Message]], list[Any] | None, list[Turn]]:
+        """The real prompts of a planned session under its nonce, its tools, and the turns themselves."""
         if self._counter is None:
             raise InputError(
                 "the completions API needs an endpoint with /tokenize, to render prompts to token ids"
             )
-        session = self._by_id[record]
-        records = self._trace.turns(record)[:turns]
-        walk = plan.SessionPrompts(session, self.contents, self._counter, nonce=self._nonced)
-        return [walk.next(turn) for turn in records], walk.tools, records
+        record = self._by_id[session.record]
+        turns = self._trace.turns(session.record)[: session.lead + len(session.turns)]
+        walk = plan.SessionPrompts(record, self.contents, self._counter, nonce=self._nonced)
+        line = "" if session.nonce_in_tools else nonce_line
+        prompts = [self.texts(walk.next(turn)[0].messages, line) for turn in turns]
+        tools = nonce.into_tools(walk.tools, nonce_line) if session.nonce_in_tools else walk.tools
+        return prompts, tools, turns
 
     def _turn(self, turn: Turn, expected: plan.Expected) -> PlannedTurn:
         options = self._options

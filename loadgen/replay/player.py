@@ -15,6 +15,7 @@ import gevent
 import orjson
 
 from loadgen.measure.sample import ErrorClass, Sample, Tiers, TurnClass
+from loadgen.replay import nonce
 from loadgen.replay.content import Contents
 from loadgen.replay.job import Job, PlannedSession, PlannedTurn
 from loadgen.replay.tokenized import TokenTranscript
@@ -82,10 +83,16 @@ class SessionPlayer:
             self._tools = None
         else:
             contents = settings.contents
-            self._transcript = Transcript(
-                contents, settings.api.message, system=contents.value(session.system), nonce=self._nonce
-            )
             tools = contents.value(session.tools)
+            in_tools = self.plan.nonce_in_tools
+            self._transcript = Transcript(
+                contents,
+                settings.api.message,
+                system=contents.value(session.system),
+                nonce="" if in_tools else self._nonce,
+            )
+            if in_tools:
+                tools = nonce.into_tools(tools, self._nonce)
             self._tools = orjson.dumps(tools) if tools else None
         self._previous_prompt: int | None = None  # tokens, as the server counted them
         self._position = skip

@@ -32,13 +32,12 @@ def render(planner: Planner, renderer: Renderer, job: Job) -> None:
     """Render every session's prompts into a folder of its own and set what is expected of each turn."""
     folder = Path(tempfile.mkdtemp(prefix="loadgen-rendered-"))
     for number, session in enumerate(job.sessions):
-        prompts, tools, records = planner.prompts(session.record, session.lead + len(session.turns))
-        line = job.nonce(session.nonce_key)
+        prompts, tools, records = planner.prompts(session, job.nonce(session.nonce_key))
         steps: list[Step] = []
         before: list[int] = []
         total = 0  # tokens of the prompt before, as it will be sent
-        for position, (prompt, _) in enumerate(prompts):
-            ids = renderer.prompt(planner.texts(prompt.messages, line), tools)
+        for position, prompt in enumerate(prompts):
+            ids = renderer.prompt(prompt, tools)
             planned = session.turns[position - session.lead] if position >= session.lead else None
             kept = common_prefix(before, ids)
             tail: list[int] | None = None

@@ -13,6 +13,7 @@ import msgspec
 from loadgen import paths, tokens
 from loadgen.corpus import build, material, recipe
 from loadgen.corpus.context import MANIFEST, load_set
+from loadgen.corpus.trace import from_conversations, in_message_form
 from loadgen.errors import InputError
 from loadgen.paths import cache_dir
 from loadgen.replay.options import Options
@@ -83,7 +84,8 @@ def _trace_of(folder: Path, options: Options, tokenizer: Tokenizer | None) -> Pa
         _link(folder / name, linked / name)
     used = tokenizer if tokenizer and tokenizer.name == contexts.tokenizer else tokens.get(contexts.tokenizer)
     text = material.Material(folder, used, options.seed).text
-    return synth.from_contexts(
+    make = from_conversations if in_message_form(folder) else synth.from_contexts
+    return make(
         linked,
         trace,
         sessions=wanted,

@@ -75,7 +75,7 @@ class Prompts:
                 parts += (_MARK["think"], self.text(thought), _MARK["end"])
             parts.append(self.text(content_text(message.get("content"))))
             for call in message.get("tool_calls") or ():
-                parts += (_MARK["call"], self.text(orjson.dumps(call.get("function", call)).decode()))
+                parts += (_MARK["call"], self.text(orjson.dumps(_call(call.get("function", call))).decode()))
             parts.append(_MARK["end"])
         if open_answer:
             parts.append(_MARK["assistant"])
@@ -92,6 +92,16 @@ class Prompts:
             pieces += (self.tokenizer.decode(plain), f"<|{_NAMES[number - FIRST_SPECIAL]}|>")
             plain = []
         return "".join(pieces) + (self.tokenizer.decode(plain) if plain else "")
+
+
+def _call(function: dict[str, Any]) -> dict[str, Any]:
+    """A tool call as templates get it: vLLM decodes the arguments, which come as JSON text, before it renders them."""
+    arguments = function.get("arguments")
+    try:
+        decoded = orjson.loads(arguments) if isinstance(arguments, str) else arguments
+    except orjson.JSONDecodeError:
+        decoded = arguments
+    return {"name": function.get("name"), "arguments": decoded}
 
 
 def content_text(content: Any) -> str:

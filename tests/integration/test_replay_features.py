@@ -273,3 +273,40 @@ def test_workers_on_another_machine_fetch_and_ship_everything(cache: Path, tmp_p
     assert {path.name for path in folder.glob("client-*.jsonl")} == {
         f"client-{w}.jsonl" for w in {s["worker"] for s in found}
     }
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--api", "completions", "--answers", "tokens"), ("--api", "messages")]
+)
+def test_agents_with_tools_in_front_are_cold_and_exact(play: Any, words: tuple[str, ...]) -> None:
+    """The template puts tools before all content, so the nonce goes into the first tool's description."""
+    base = (
+        "--corpus",
+        "agents",
+        "--sessions",
+        "2",
+        "--turns",
+        "2",
+        "--context-tokens",
+        "20000",
+        "--output-tokens",
+        "6",
+    )
+    found, folder = play(*words, base=base)
+    assert read_run(folder).template["nonce_in_tools"] == 1
+    for s in found:
+        assert s["prompt_tokens"] == s["target_tokens"]
+        # In front of the nonce stands the template's beginning and the first tool's name: a block of it may hit.
+        assert s["cached_tokens"] <= 16 if s["turn"] == 0 else s["cached_tokens"] > 19_000
+
+
+def test_a_history_that_would_not_fit_is_compacted(play: Any) -> None:
+    found, folder = play("--context-tokens", "131000", "--output-tokens", "6", "--new-tokens", "60000", "--overflow", "compact",
+                         "--turns", "5", base=("--sessions", "1"))  # fmt: skip
+    assert any("compacted history" in note for note in read_run(folder).notes)
+    assert len(found) == 5
+    assert max(s["prompt_tokens"] for s in found) <= 262_144
+    for s in found:
+        assert s["prompt_tokens"] == s["target_tokens"]
+        assert s["expected_reuse"] - 16 < s["cached_tokens"] <= s["expected_reuse"]
+    assert found[3]["prompt_tokens"] < found[2]["prompt_tokens"]

@@ -29,3 +29,15 @@ def test_digits_differ_by_key_and_have_one_width(keys: list[tuple[str, int]]) ->
     assert len(set(found)) == len(found)
     assert {len(number) for number in found} == {nonce.DIGITS}
     assert all(number.isdigit() for number in found)
+
+
+def test_a_nonce_in_the_tools_leaves_everything_else_alone() -> None:
+    tools = [
+        {"type": "function", "function": {"name": "read", "description": "Read a file"}},
+        {"name": "other"},
+    ]
+    found = nonce.into_tools(tools, "123\n")
+    assert found[0]["function"] == {"name": "read", "description": "123 Read a file"}
+    assert found[1] is tools[1]
+    assert tools[0]["function"]["description"] == "Read a file"  # type: ignore[index]
+    assert nonce.into_tools([{"name": "flat"}], "7\n") == [{"name": "flat", "description": "7 "}]

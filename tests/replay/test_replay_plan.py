@@ -43,9 +43,9 @@ def moving(messages: list[dict[str, Any]], tools: list[Any] | None) -> list[int]
     return ids
 
 
-text = st.lists(st.sampled_from(["alpha", "beta", "gamma", "delta", "eps", "zeta"]), min_size=1, max_size=6).map(
-    " ".join
-)
+text = st.lists(
+    st.sampled_from(["alpha", "beta", "gamma", "delta", "eps", "zeta"]), min_size=1, max_size=6
+).map(" ".join)
 message = st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "tool"]), "content": text})
 
 

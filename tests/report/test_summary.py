@@ -148,7 +148,9 @@ def test_a_token_of_drift_is_accepted_and_a_declared_cold_limit_is_used(make_run
     assert codes(make_run(edited(shift), policy={"cold_limit_tokens": 16})) == []
 
 
-def test_sessions_that_share_a_nonce_may_share_and_the_runs_first_prompt_must_be_cold(make_run: MakeRun) -> None:
+def test_sessions_that_share_a_nonce_may_share_and_the_runs_first_prompt_must_be_cold(
+    make_run: MakeRun,
+) -> None:
     shared = {"policy": {"nonce": "run", "cold_limit_tokens": 16}}
     samples = list(sweep())
     for sample in samples[1:]:

@@ -15,6 +15,7 @@ from time import monotonic_ns
 from typing import Any
 
 import gevent
+import msgspec
 from gevent.event import AsyncResult, Event
 from gevent.lock import RLock
 
@@ -265,6 +266,9 @@ class Worker:
             plan = self.job.sessions[number]
             wanted = plan.lead + len(plan.turns)
             records = self._trace.turns(plan.record)[:wanted]
+            for position, turn in enumerate(plan.turns, plan.lead):
+                if turn.keep is not None:
+                    records[position] = msgspec.structs.replace(records[position], keep=turn.keep)
             session = self._sessions[plan.record]
             player = self._players[number] = SessionPlayer(
                 self._settings, number, session, records, skip=skip

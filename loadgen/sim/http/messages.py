@@ -53,6 +53,21 @@ def to_chat(body: dict[str, Any]) -> list[dict[str, Any]]:
     return chat
 
 
+def to_chat_tools(tools: Any) -> Any:
+    """Anthropic's tools in OpenAI's shape, in which vLLM renders them for this API too."""
+    if not isinstance(tools, list):
+        return tools
+    made = []
+    for tool in tools:
+        if not isinstance(tool, dict):
+            return tools
+        function = {"name": tool.get("name")}
+        if tool.get("description") is not None:
+            function["description"] = tool["description"]
+        made.append({"type": "function", "function": function | {"parameters": tool.get("input_schema")}})
+    return made
+
+
 def make(service: Service, body: dict[str, Any]) -> tuple[Job, Format, bool]:
     """Validate and render the prompt. Runs in a thread when the body is large."""
     if "max_tokens" not in body:
@@ -60,7 +75,7 @@ def make(service: Service, body: dict[str, Any]) -> tuple[Job, Format, bool]:
     chat = to_chat(body)
     check_sampling(body)
     service.check_model(body)
-    tokens = service.prompts.chat(chat, body.get("tools"))
+    tokens = service.prompts.chat(chat, to_chat_tools(body.get("tools")))
     thinking = body.get("thinking")
     job = Job(
         tokens=tokens,
