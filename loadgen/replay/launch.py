@@ -18,6 +18,7 @@ from loadgen.replay.fleet.rundir import new_run_dir
 from loadgen.replay.handover import HANDOVER_ENV, Handover, write_handover
 from loadgen.replay.options import Options
 from loadgen.replay.prepare import Prepared
+from loadgen.version import describe
 from loadgen.replay.resume import resume
 from loadgen.report.slo import read_slo
 
@@ -39,6 +40,7 @@ def handover(prepared: Prepared, options: Options, arguments: Sequence[str]) -> 
     return Handover(
         job=job,
         facts={
+            "versions": {"loadgen": describe()},
             "workload": prepared.workload,
             "template": prepared.template,
             "notes": prepared.notes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Process
+from processes import Process, only_run
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadgen import paths
+from loadgen import __version__, paths
+from loadgen.measure.run import read_run
 
 SESSIONS, TURNS = 4, 3
 SMALL = [
@@ -228,3 +230,12 @@ def test_a_metrics_address_that_is_taken_is_refused_before_the_run(
         code, _, err = Process([sys.executable, "-m", "loadgen", *words], cache).wait()
     assert code == 2, err
     assert "metrics cannot be served" in err
+
+
+def test_a_run_records_the_commit_that_played_it(endpoint: str, cache: Path, tmp_path: Path) -> None:
+    words = ["run", "--host", endpoint, *SMALL, "--out", str(tmp_path)]
+    code, _, err = Process([sys.executable, "-m", "loadgen", *words], cache).wait()
+    assert code in (0, 3), err
+    recorded = read_run(only_run(tmp_path)).versions["loadgen"]
+    known = (paths.data_dir("locustfiles").parent / ".git").exists()
+    assert re.fullmatch(re.escape(__version__) + (r" \([0-9a-f]{12}\+?\)" if known else r".*"), recorded)
