@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from loadgen.report.sides import Side
-
-
-def round_robin_share(resident: float, sessions: int) -> float:
-    """Share of a context that hits when `sessions` contexts take turns and `resident` of them fit.
-
-    vLLM evicts the least recently used and frees a request's tail first: all hit up to floor(C), what the others
-    leave of one context below C + 1, none beyond.
-    """
-    if sessions <= math.floor(resident):
-        return 1.0
-    return max(0.0, resident - (sessions - 1))
+from loadgen.sizing.plan import round_robin_share
 
 
 def hbm_shares(side: Side, capacity_tokens: int | None) -> tuple[float | None, float | None]:

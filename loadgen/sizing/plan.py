@@ -192,14 +192,25 @@ def _pool(given: Assumptions) -> float:
     return (given.pool_gb_per_gpu or 0) * 1e9
 
 
+def round_robin_share(resident: float, sessions: int) -> float:
+    """Share of a context that hits when `sessions` contexts take turns and `resident` of them fit.
+
+    vLLM evicts the least recently used and frees a request's tail first: all hit up to floor(C), what the others
+    leave of one context below C + 1, none beyond.
+    """
+    if sessions <= math.floor(resident):
+        return 1.0
+    return max(0.0, resident - (sessions - 1))
+
+
 def _hit_share(resident: float, sessions: int) -> tuple[float, str]:
-    """Hits of a round robin over an LRU that frees the tail first: all, what the others leave, or none."""
-    whole = math.floor(resident)
-    if sessions <= whole:
-        return 1.0, f"N = {sessions} <= {resident:.2f}"
-    if sessions >= resident + 1:
-        return 0.0, f"N = {sessions} >= {resident:.2f} + 1"
-    return resident - (sessions - 1), f"{resident:.2f} - ({sessions} - 1)"
+    if sessions <= math.floor(resident):
+        formula = f"N = {sessions} <= {resident:.2f}"
+    elif sessions >= resident + 1:
+        formula = f"N = {sessions} >= {resident:.2f} + 1"
+    else:
+        formula = f"{resident:.2f} - ({sessions} - 1)"
+    return round_robin_share(resident, sessions), formula
 
 
 def _per_token_formula(shape: Shape, given: Assumptions) -> str:

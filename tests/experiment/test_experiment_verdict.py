@@ -15,7 +15,6 @@ from runs import write_folder
 
 from loadgen.experiment import present
 from loadgen.experiment.drift import order_effect
-from loadgen.experiment.residency import round_robin_share
 from loadgen.experiment.spec import Cell, Controls, Experiment
 from loadgen.experiment.state import Result, State, begin
 from loadgen.experiment.verdict import judge
@@ -159,20 +158,3 @@ def test_what_is_shown(tmp_path: Path) -> None:
     assert data["cells"][0]["arms"]["a1"]["reuse_ttft_s"] == pytest.approx(1.0, rel=0.05)
     assert data["cells"][0]["arms"]["a1"]["cached_share"] == pytest.approx(0.96)
     assert msgspec.json.encode(data)
-
-
-@pytest.mark.parametrize(
-    ("resident", "sessions", "share"),
-    [
-        (8.4, 8, 1.0),
-        (8.4, 9, 0.4),
-        (8.4, 10, 0.0),
-        (4.6, 5, 0.6),
-        (4.6, 6, 0.0),
-        (2.516, 3, 0.516),
-        (0.5, 1, 0.5),
-    ],
-)
-def test_residency_of_a_round_robin(resident: float, sessions: int, share: float) -> None:
-    """The reference's table, and the partial hit measured on one H200 (72,256 of 140,000 tokens at C = 2.516)."""
-    assert round_robin_share(resident, sessions) == pytest.approx(share)
