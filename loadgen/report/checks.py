@@ -6,16 +6,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from loadgen.measure import metrics
 from loadgen.measure.run import RunInfo
 from loadgen.measure.sample import ErrorClass
 from loadgen.report import words
 from loadgen.report.client import Client
 from loadgen.report.columns import ABSENT, ERRORS, Bools, Turns
+from loadgen.report.figures import figure
 from loadgen.report.validity import Code, Reason, from_incident, reason
 
 ERROR_LIMIT = 0.01  # share of turns; run.json's policy may say otherwise
 COALESCED_LIMIT = 0.01  # share of turns (and one turn at least) …
 COALESCED_EFFECT = 0.05  # … in which the loop's lag at that moment may be more than this share of the TTFT
+ON_TIME = 0.5  # of the time between two tokens: a loop less late than this merges none that were sent apart
 LOOP_LAG_LIMIT_MS = 50.0  # wall time, p99 of the worst interval
 SEND_LATE_MS = 50.0  # wall time; a turn later than this …
 SEND_LATE_LIMIT = 0.01  # … may be at most this share of turns (and one turn at least)
@@ -119,26 +122,31 @@ def _client(turns: Turns, info: RunInfo, client: Client) -> Iterator[Reason]:
 def _coalesced(turns: Turns, info: RunInfo, client: Client) -> Iterator[Reason]:
     """First tokens read together with later ones, where the loop was late enough to spoil the figure.
 
-    Such a stamp is late by at most the time the loop was away. Where that is nothing beside the TTFT, the server or a
-    proxy sent several tokens at once, and the client is not to blame.
+    Such a stamp is late by at most the time the loop was away: where that is nothing beside the TTFT, it does no harm.
+    And a late reader merges only what comes closer together than it is late: where the loop was away for less than the
+    time between two tokens, the server or a proxy sent several at once, and the stamp is that of their packet.
     """
+    tpot_us, has_tpot = figure(turns, metrics.TPOT, 1.0)
+    usual_us = float(np.median(tpot_us[has_tpot])) if has_tpot.any() else 0.0
+    gap_ns = np.where(has_tpot, tpot_us, usual_us) * 1000.0
     material = 0
     worst_ms, worst_share = 0.0, 0.0
     for code, worker in enumerate(turns.workers):
         rows = np.flatnonzero(turns.coalesced & (turns.worker == code) & (turns.first_token_ns != ABSENT))
-        if not rows.size:
-            continue
         clock = info.clocks.get(worker)
         mono_ns = turns.first_token_ns[rows] - (clock.wall_ns - clock.mono_ns if clock else 0)
         bound = client.lag_bound_ns(worker, mono_ns)
         share = bound / np.maximum(turns.first_token_ns[rows] - turns.send_ns[rows], 1)
-        material += int(np.count_nonzero(share > COALESCED_EFFECT))
-        worst_ms, worst_share = max(worst_ms, float(bound.max()) / 1e6), max(worst_share, float(share.max()))
+        late = (share > COALESCED_EFFECT) & (bound > ON_TIME * gap_ns[rows])
+        if late.any():
+            material += int(np.count_nonzero(late))
+            worst_ms = max(worst_ms, float(bound[late].max()) / 1e6)
+            worst_share = max(worst_share, float(share[late].max()))
     if material > max(1, COALESCED_LIMIT * len(turns)):
         by = (
             f" by {worst_ms:.1f} ms, {words.share(worst_share)}"
             if np.isfinite(worst_ms)
-            else "; the loop was not watched"
+            else "; the loop was not watched then"
         )
         yield reason(Code.COALESCED, f"{material} of {len(turns)} turns, at worst{by}.")
 

@@ -82,7 +82,7 @@ _REASONS: dict[Code, tuple[str, str]] = {
         "Use more workers (`--processes`), or take other load off this machine.",
     ),
     Code.COALESCED: (
-        "First tokens were read together with later ones while the client was late, so their TTFT is only an upper bound.",
+        "First tokens were read together with later ones while the client's loop was late or not watched, so their TTFT is only an upper bound.",
         "Use more workers (`--processes`), take other load off this machine, or slow a simulated endpoint down (`--scale`).",
     ),
     Code.USAGE_MISSING: (

@@ -198,6 +198,34 @@ def test_coalesced_first_tokens_count_when_the_loop_was_late_enough_to_matter(ma
     assert summarize(make_run(samples, name="more", client=lines(0.5)))["client"]["coalesced"] == 20
 
 
+@pytest.mark.parametrize(("tpot_ms", "blamed"), [(2.0, True), (20.0, False)])
+def test_a_sender_that_packs_tokens_is_not_the_clients_fault(
+    make_run: MakeRun, tpot_ms: float, blamed: bool
+) -> None:
+    """TTFT is 40 ms and the loop up to 4 ms late, a tenth of it: enough to merge tokens 2 ms apart, never those 20 ms apart."""
+    samples = edited(
+        lambda s: setattr(s, "coalesced", True), first_s=0.04, reuse_s=0.04, tpot_s=tpot_ms / 1000
+    )
+    lag = {"p50": 100, "p99": 900, "max": 4000, "n": 200}
+    client = [client_line(mono_ns=MONO + 1000 * SECOND, loop_lag_us=lag)]
+    folder = make_run(samples, client=client)
+    assert codes(folder) == (["coalesced_first_tokens"] if blamed else [])
+    assert summarize(folder)["client"]["coalesced"] == 20  # counted all the same
+
+
+def test_an_answer_in_one_packet_is_judged_by_the_other_turns(make_run: MakeRun) -> None:
+    """A burst has no time between tokens of its own."""
+    lag = {"p50": 100, "p99": 900, "max": 4000, "n": 200}
+    client = [client_line(mono_ns=MONO + 1000 * SECOND, loop_lag_us=lag)]
+    samples = edited(lambda s: None, first_s=0.04, reuse_s=0.04, tpot_s=0.02)
+    for sample in samples[10:]:
+        sample.coalesced = sample.burst = True
+    assert codes(make_run(samples, name="some", client=client)) == []
+    for sample in samples:
+        sample.coalesced = sample.burst = True
+    assert codes(make_run(samples, name="all", client=client)) == ["coalesced_first_tokens"]
+
+
 @pytest.mark.parametrize(
     ("state", "expected"), [("running", "interrupted"), ("interrupted", "interrupted"), ("finished", None)]
 )
