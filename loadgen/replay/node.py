@@ -19,7 +19,7 @@ from typing import Any
 import gevent
 from locust.runners import STATE_MISSING, LocalRunner, MasterRunner, WorkerRunner
 
-from loadgen.errors import EXIT_INVALID, InputError, LoadgenError
+from loadgen.errors import EXIT_INTERNAL, EXIT_INVALID, InputError, LoadgenError
 from loadgen.measure.sample import Sample
 from loadgen.replay import options as run_options
 from loadgen.replay import schedule
@@ -67,6 +67,7 @@ class Node:
         self.master: Master | None = None
         self.worker: Worker | None = None
         self.exit_code: int | None = None
+        self._could_not_begin: int | None = None
         self._known_workers: set[str] = set()
         self._draining = False
         self._stages: stages.Stages | None = None
@@ -170,18 +171,25 @@ class Node:
         return shape
 
     def begin(self) -> None:
-        """`test_start`: the master makes the run folder, every worker gets ready."""
-        if self.master is not None:
-            self._begin_run()
-        if self.worker is not None:
-            try:
+        """`test_start`: the master makes the run folder, every worker gets ready. Locust logs what a listener raises and
+        goes on, with lanes that never get work: a run that cannot begin is ended here."""
+        self._could_not_begin = None
+        try:
+            if self.master is not None:
+                self._begin_run()
+            if self.worker is not None:
                 index = max(0, getattr(self.runner, "worker_index", 0))
                 self.worker.begin(Path(self.environment.parsed_options.loadgen_job), f"w{index}")
-            except (LoadgenError, ValueError) as error:
-                print(f"loadgen: {error}", file=sys.stderr)
-                if isinstance(self.runner, WorkerRunner):
-                    self.exit_code = self.environment.process_exit_code = EXIT_INVALID
-                    gevent.spawn(self.runner.quit)
+            return
+        except (LoadgenError, ValueError) as error:
+            print(f"loadgen: {error}", file=sys.stderr)
+            code = EXIT_INVALID
+        except Exception:
+            log.exception("the run could not begin; please report this")
+            code = EXIT_INTERNAL
+        self._could_not_begin = self.environment.process_exit_code = code
+        served = self.master is not None and not self.environment.parsed_options.headless
+        gevent.spawn(self.runner.stop if served else self.runner.quit)
 
     def _begin_run(self) -> None:
         assert self.master is not None
@@ -238,8 +246,9 @@ class Node:
         if self.master is not None and self.master.running:
             self._drain(FLUSH_S)
             self._finish(interrupted=True, stopped_by="signal")
-        if self.exit_code is not None:
-            self.environment.process_exit_code = self.exit_code
+        code = self._could_not_begin or self.exit_code
+        if code is not None:
+            self.environment.process_exit_code = code
 
     def _finished(self) -> bool:
         return (
