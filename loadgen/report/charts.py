@@ -14,6 +14,7 @@ from loadgen.measure import metrics
 from loadgen.measure.hist import Histogram
 from loadgen.report.columns import ABSENT, CLASSES, Bools, Ints, Turns
 from loadgen.report.figures import figure
+from loadgen.report.steady import window
 from loadgen.report.summary import Measured, Timeline
 
 POINTS = 2500  # at most this many dots a scatter
@@ -80,6 +81,12 @@ def rounds(run: Measured, time: Timeline) -> list[list[float]]:
         return []
     sent, ended = time.seconds(turns.send_ns), time.seconds(turns.end_ns)
     return [_round(np.asarray([sent[turns.turn == k].min(), ended[turns.turn == k].max()])) for k in numbers]
+
+
+def steady(run: Measured, time: Timeline) -> list[float]:
+    """Start and end (s) of the part of a closed run in which every lane had a session; empty where there is none."""
+    found = window(run.turns, run.info)
+    return [] if found is None else _round(np.asarray([float(time.seconds(stamp)) for stamp in found]))
 
 
 def cached_share(run: Measured) -> list[Series]:

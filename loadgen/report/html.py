@@ -28,7 +28,7 @@ e = html.escape
 CHARTS = (
     ("spectrum", "TTFT percentiles", "Each curve is one class of turns. It fades where the sample is too small to support the percentile."),
     ("by_turn", "TTFT by turn", "Median of each turn of a conversation; the band runs from the fastest to the slowest."),
-    ("timeline", "TTFT over time", "Each dot is a turn at the time it was sent; shaded stripes are the rounds of a sweep."),
+    ("timeline", "TTFT over time", "Each dot is a turn at the time it was sent; shaded stripes are the rounds of a sweep, or the time in which every lane had a session."),
     ("cached_share", "TTFT against cached share", "Share of the prompt that the server reported as cached."),
     ("idle_time", "TTFT against idle time", "Time since the session's previous turn ended: how long its KV lay untouched."),
     ("lanes", "Sessions", "A lane a session: waiting for the first token, then the answer (lighter)."),
@@ -125,6 +125,7 @@ def chart_data(run: Measured) -> dict[str, Any]:
         "by_turn": charts.by_turn(run),
         "timeline": charts.timeline(run, time),
         "rounds": charts.rounds(run, time),
+        "steady": charts.steady(run, time),
         "cached_share": charts.cached_share(run),
         "idle_time": charts.idle_time(run),
         "lanes": charts.lanes(run, time),

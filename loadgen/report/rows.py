@@ -51,6 +51,7 @@ def rows(summaries: list[Summary]) -> Iterator[Row]:
         lambda s: s["groups"]["all"]["tpot_s"]["mean"],
     )
     yield _row("output tokens/s", "rate", summaries, lambda s: words.number(s["rate"]["output_tokens_s"]))
+    yield from _steady(summaries)
     yield from _tokens(summaries)
     yield _row(
         "job time, mean", "sessions", summaries, lambda s: words.seconds(s["sessions"]["job_s"]["mean"])
@@ -69,6 +70,24 @@ def _waited(summary: Summary) -> bool:
         if sent and intended:
             return bool(intended > 1.01 * sent)
     return False
+
+
+def _steady(summaries: list[Summary]) -> Iterator[Row]:
+    """Rates while all lanes of a closed schedule had a session."""
+    if not any(s.get("steady") for s in summaries):
+        return
+    yield _row("output tokens/s", "steady", summaries, _steady_rate("output_tokens_s"))
+    yield _row("turns/s", "steady", summaries, _steady_rate("turns_s"))
+    yield _row("window", "steady", summaries, _steady_window)
+
+
+def _steady_rate(name: str) -> Callable[[Summary], str]:
+    return lambda s: words.number((s.get("steady") or {}).get(name))
+
+
+def _steady_window(summary: Summary) -> str:
+    begin, end = ((summary.get("steady") or {}).get(name) for name in ("from_s", "to_s"))
+    return words.DASH if begin is None or end is None else f"{words.number(begin)} to {words.number(end)} s"
 
 
 def _tokens(summaries: list[Summary]) -> Iterator[Row]:

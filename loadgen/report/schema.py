@@ -92,6 +92,16 @@ class Client(msgspec.Struct, forbid_unknown_fields=True):
     loop_lag_s: LoopLag
 
 
+class Steady(msgspec.Struct, forbid_unknown_fields=True):
+    """The part of a closed run in which every lane had a session; rates of the turns that ended well within it."""
+
+    from_s: float
+    to_s: float
+    turns: int
+    turns_s: float
+    output_tokens_s: float | None
+
+
 class Summary(msgspec.Struct, forbid_unknown_fields=True):
     """`summary.json`. Times are endpoint seconds (wall time x `time_scale`)."""
 
@@ -106,6 +116,7 @@ class Summary(msgspec.Struct, forbid_unknown_fields=True):
     sessions: Sessions
     tiers: Tiers
     client: Client
+    steady: Steady | None = None  # null: no closed schedule, or its lanes were never all busy
 
 
 def generated(kind: str) -> str:

@@ -22,6 +22,7 @@ from loadgen.report import checks
 from loadgen.report.client import Client, read_client
 from loadgen.report.columns import ABSENT, CLASSES, Bools, Ints, Turns, load
 from loadgen.report.figures import NEEDED, QUANTILES, histograms, to_us
+from loadgen.report.steady import steady
 from loadgen.report.validity import Reason
 
 SUMMARY_FILE = "summary.json"
@@ -91,6 +92,7 @@ def summary_of(run: Measured) -> dict[str, Any]:
         "sessions": _sessions(run),
         "tiers": _tiers(run.turns),
         "client": _client(run),
+        "steady": steady(run.turns, run.info, timeline_of(run).origin_ns),
     }
 
 

@@ -33,7 +33,7 @@ def edited(change: Callable[[Sample], None], **fields: object) -> list[Sample]:
 def test_keys_are_those_of_the_design(make_run: MakeRun) -> None:
     summary = summarize(make_run(sweep()))
     assert list(summary) == [
-        "protocol", "arm", "valid", "reasons", "total_s", "time_scale", "groups", "rate", "sessions", "tiers", "client",
+        "protocol", "arm", "valid", "reasons", "total_s", "time_scale", "groups", "rate", "sessions", "tiers", "client", "steady",
     ]  # fmt: skip
     assert list(summary["groups"]) == ["all", "first", "reuse", "rebuilt"]
     assert list(summary["groups"]["all"]) == [

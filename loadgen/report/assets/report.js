@@ -145,16 +145,17 @@ function dots(name) {
 }
 
 function stripes(u) {
-  const arm = report.arms.find((one) => one.rounds.length > 1);
-  if (!arm || several) return;
+  if (several) return;
+  const { rounds, steady } = report.arms[0];
+  const bands = rounds.length > 1 ? rounds.map(([from, to], k) => [from, to, `round ${k + 1}`, k % 2 === 0]) : steady.length ? [[...steady, "steady", true]] : [];
   u.ctx.save();
-  arm.rounds.forEach(([from, to], k) => {
+  for (const [from, to, name, shaded] of bands) {
     const left = u.valToPos(from, "x", true), right = u.valToPos(to, "x", true);
-    if (k % 2 === 0) { u.ctx.fillStyle = theme().stripe; u.ctx.fillRect(left, u.bbox.top, right - left, u.bbox.height); }
+    if (shaded) { u.ctx.fillStyle = theme().stripe; u.ctx.fillRect(left, u.bbox.top, right - left, u.bbox.height); }
     u.ctx.fillStyle = theme().soft;
     u.ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-    if (right - left > 60 * devicePixelRatio) u.ctx.fillText(`round ${k + 1}`, left + 5 * devicePixelRatio, u.bbox.top + 13 * devicePixelRatio);
-  });
+    if (right - left > 60 * devicePixelRatio) u.ctx.fillText(name, left + 5 * devicePixelRatio, u.bbox.top + 13 * devicePixelRatio);
+  }
   u.ctx.restore();
 }
 
