@@ -17,6 +17,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="run folder or folder of runs; several are put side by side",
     )
+    parser.add_argument(
+        "--server-log",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="log of vLLM with LMCache: fills the tiers of turns without a source, joined by request id",
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the summaries as JSON instead of the table")
     form.add_argument("--markdown", action="store_true", help="print Markdown instead of the table")
@@ -37,12 +45,19 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from loadgen.report import markdown
+    from loadgen.report.server_log import read_logs, source_from_log
     from loadgen.report.sides import run_folders
     from loadgen.report.summary import summary_of
     from loadgen.report.table import print_table
     from loadgen.report.write import REPORT_FILE, write_run
 
     folders = [folder for argument in args.run for folder in run_folders(argument)]
+    if args.server_log:
+        lookups = read_logs(args.server_log)
+        said = Console(stderr=True, highlight=False)
+        for folder in folders:
+            coverage = source_from_log(folder, lookups)
+            said.print(f"{folder.name}: {coverage}", markup=False, soft_wrap=True)
     measured = [write_run(folder) for folder in folders]
     if args.json:
         summaries = [summary_of(one) for one in measured]

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from loadgen.measure.journal import read_samples
 from loadgen.measure.run import RunInfo
-from loadgen.measure.sample import ErrorClass, TurnClass
+from loadgen.measure.sample import ErrorClass, Tiers, TurnClass
+from loadgen.report.server_log import read_tiers
 
 ABSENT = -1
 CLASSES = tuple(kind.value for kind in TurnClass)
@@ -71,6 +72,12 @@ class _Row(msgspec.Struct, kw_only=True):
     error: ErrorClass | None = None
     message: str | None = None
     tiers: _Tiers | None = None
+
+
+class _NamedRow(_Row, kw_only=True):
+    """With the request's id, read only where a server's log has sourced turns by it."""
+
+    request_id: str
 
 
 _STAMPS = ("intended_ns", "send_ns", "sent_ns", "first_token_ns", "last_token_ns", "end_ns")
@@ -138,6 +145,7 @@ class Turns:
 def load(run_dir: Path, info: RunInfo) -> Turns:
     """Read all samples of a run. Raises InputError when there is none or a line is damaged."""
     reader = read_samples(run_dir)
+    logged = read_tiers(run_dir)
     stamps = {name: array("q") for name in (*_STAMPS, *_DURATIONS)}
     tokens = {name: array("i") for name in _TOKENS}
     small = {name: array("i") for name in ("session", "worker", "turn")}
@@ -157,7 +165,7 @@ def load(run_dir: Path, info: RunInfo) -> Turns:
         (name, column[name].append) for column in (stamps, tokens) for name in column if name not in _STAMPS
     ]
 
-    for row in reader.decoded(_Row):
+    for row in reader.decoded(_NamedRow if logged else _Row):
         worker = workers.setdefault(row.worker, len(workers))
         if worker == len(offsets):
             clock = info.clocks.get(row.worker)
@@ -179,10 +187,13 @@ def load(run_dir: Path, info: RunInfo) -> Turns:
         tiny["burst"].append(row.burst)
         tiny["aborted"].append(row.finish == "aborted")
         tiny["kernel_clock"].append(row.clock == "kernel")
-        if row.tiers is None:
+        source: _Tiers | Tiers | None = row.tiers
+        if source is None and isinstance(row, _NamedRow):
+            source = logged.get(row.request_id)
+        if source is None:
             tiers.extend((ABSENT, 0, 0, 0))
         else:
-            tiers.extend((row.tiers.compute, row.tiers.hbm, row.tiers.external, row.tiers.unknown))
+            tiers.extend((source.compute, source.hbm, source.external, source.unknown))
         if row.error is not None:
             cause = (row.error.value, (row.message or "")[:200])
             messages[
