@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from rich import box
@@ -143,8 +144,8 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
             console.print(escape(line))
         if noise := _noise(verdict.cells):
             console.print(f"noise floor, run to run: {escape(noise)}", style="dim")
-        if verdict.order:
-            console.print(escape(verdict.order), style="dim")
+        for covariate in verdict.covariates:
+            console.print(escape(covariate.sentence), style="dim")
     simulated = sorted(
         {
             info.endpoint.simulated or ""
@@ -178,7 +179,7 @@ def as_json(experiment: Experiment, verdict: Verdict) -> dict[str, Any]:
         "sentence": verdict.sentence,
         "exit_code": verdict.exit_code,
         "missing_runs": verdict.missing,
-        "order": verdict.order,
+        "covariates": [dataclasses.asdict(one) for one in verdict.covariates],
         "reasons": [str(one) for one in verdict.reasons],
         "controls": [{"name": c.name, "passed": c.passed, "sentence": c.sentence} for c in verdict.controls],
         "cells": [

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from loadgen.errors import EXIT_INCONCLUSIVE, EXIT_INVALID, EXIT_OK, EXIT_REGRESSION
-from loadgen.experiment.drift import order_effect
+from loadgen.experiment.drift import Covariate, Placed, covariates
 from loadgen.experiment.order import Step
 from loadgen.experiment.spec import Experiment
 from loadgen.experiment.state import Result, State
@@ -46,7 +46,9 @@ class Verdict:
     controls: list[Control]
     reasons: list[Reason] = field(default_factory=list)
     missing: int = 0  # runs of the plan that never ended
-    order: str | None = None  # whether a run's place in its block mattered
+    covariates: list[Covariate] = field(
+        default_factory=list
+    )  # whether place and predecessor of a run mattered
     sentence: str = ""
     exit_code: int = EXIT_INCONCLUSIVE
 
@@ -84,20 +86,25 @@ def judge(experiment: Experiment, state: State, folder: Path, history: Sequence[
     verdict = Verdict(cells, [], missing=len(state.plan) - len(done))
     verdict.reasons = unlike(experiment, state, list(done.values()))
     verdict.controls = _controls(experiment, cells)
-    verdict.order = _order(steps, sides)
+    verdict.covariates = _covariates(steps, done, sides)
     _conclude(verdict, experiment)
     return verdict
 
 
-def _order(steps: Sequence[Step], sides: dict[str, list[Side]]) -> str | None:
-    """The order effect over all cells and arms; runs of a side stand in the order of the plan."""
-    values: dict[tuple[str, str], list[tuple[int, float]]] = {}
+def _covariates(
+    steps: Sequence[Step], done: Mapping[int, Result], sides: Mapping[str, list[Side]]
+) -> list[Covariate]:
+    """Over all cells and arms; runs of a side stand in the order of the plan."""
+    placed: dict[tuple[str, str], list[Placed]] = {}
     for cell, judged in sides.items():
         for side in judged:
-            places = [step.position for step in steps if (step.cell, step.arm) == (cell, side.label)]
+            mine = [step for step in steps if (step.cell, step.arm) == (cell, side.label)]
             if (means := side.values(*_TTFT)) is not None:
-                values[cell, side.label] = list(zip(places, means, strict=True))
-    return order_effect(values)
+                placed[cell, side.label] = [
+                    Placed(step.position, done[step.index].previous_arm, mean)
+                    for step, mean in zip(mine, means, strict=True)
+                ]
+    return covariates(placed)
 
 
 def unlike(experiment: Experiment, state: State, results: Sequence[Result]) -> list[Reason]:

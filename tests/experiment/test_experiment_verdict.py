@@ -14,7 +14,6 @@ from rich.console import Console
 from runs import write_folder
 
 from loadgen.experiment import present
-from loadgen.experiment.drift import order_effect
 from loadgen.experiment.spec import Cell, Controls, Experiment
 from loadgen.experiment.state import Result, State, begin
 from loadgen.experiment.verdict import judge
@@ -44,13 +43,23 @@ def played(
     folder = tmp_path / "e"
     state = begin(made, folder)
     dice = random.Random(7)
+    previous = None
     for step in state.plan[: len(state.plan) - skip]:
         mean = truth[step.cell, step.arm]
         write_folder(folder / step.folder, step.arm, step.rep, reuse_s=mean * (1 + dice.gauss(0, sd)))
         server = (servers or {}).get(step.arm, SERVER)
         state.results.append(
-            Result(index=step.index, attempt=0, folder=step.folder, started="", code=0, server=dict(server))
+            Result(
+                index=step.index,
+                attempt=0,
+                folder=step.folder,
+                started="",
+                code=0,
+                previous_arm=previous,
+                server=dict(server),
+            )
         )
+        previous = step.arm
     return made, state, folder
 
 
@@ -80,15 +89,6 @@ def test_other_cells_lend_their_noise(tmp_path: Path) -> None:
     """Two runs an arm in five cells: ten degrees of freedom, enough to decide by a pooled variance."""
     truth = {(f"c{n}", arm): mean for n in range(5) for arm, mean in (("a0", 3.0), ("a1", 1.0))}
     assert outcome(tmp_path, truth, runs=2) == ("faster", 0)
-
-
-def test_an_order_effect_is_seen_and_none_is_not_invented() -> None:
-    even = {("c", "a"): [(0, 1.0), (1, 1.01), (0, 1.01), (1, 1.0)], ("c", "b"): [(1, 5.0), (0, 5.02)]}
-    assert (order_effect(even) or "").startswith("no order effect")
-    later = {("c", "a"): [(0, 1.0), (1, 1.2), (0, 1.01), (1, 1.21)], ("c", "b"): [(1, 6.0), (0, 5.0)]}
-    assert (order_effect(later) or "").startswith("an order effect")
-    assert order_effect({("c", "a"): [(0, 1.0), (1, 1.2)]}) is None
-    assert order_effect({}) is None
 
 
 def test_missing_runs_leave_it_open(tmp_path: Path) -> None:
@@ -151,10 +151,11 @@ def test_what_is_shown(tmp_path: Path) -> None:
     out = io.StringIO()
     present.print_verdict(verdict, Console(width=120, file=out))
     text = out.getvalue()
-    for word in ("control", "a1", "faster", "3.0", "noise floor", "passed"):
+    for word in ("control", "a1", "faster", "3.0", "noise floor", "passed", "order effect", "carry-over"):
         assert word in text
     data = present.as_json(made, verdict)
     assert data["exit_code"] == 0
+    assert [one["name"] for one in data["covariates"]] == ["position", "previous arm"]
     assert data["cells"][0]["arms"]["a1"]["reuse_ttft_s"] == pytest.approx(1.0, rel=0.05)
     assert data["cells"][0]["arms"]["a1"]["cached_share"] == pytest.approx(0.96)
     assert msgspec.json.encode(data)
