@@ -18,9 +18,9 @@ from loadgen.replay.fleet.rundir import new_run_dir
 from loadgen.replay.handover import HANDOVER_ENV, Handover, write_handover
 from loadgen.replay.options import Options
 from loadgen.replay.prepare import Prepared
-from loadgen.version import describe
 from loadgen.replay.resume import resume
 from loadgen.report.slo import read_slo
+from loadgen.version import describe
 
 
 @dataclass(frozen=True)

@@ -128,13 +128,16 @@ def classify(turn: Turn, expected: Expected, floor: int) -> TurnClass:
     """Class of a turn. `floor` is what any two prompts share: the template's own preamble, up to the nonce."""
     if turn.attempt > 1:
         return TurnClass.RETRY
-    if turn.index == 0 or expected.reuse is None:
+    if expected.reuse is None:
         return TurnClass.FIRST if turn.index == 0 else TurnClass.REUSE
     if expected.reuse <= floor:
         return TurnClass.FIRST
-    if expected.target_tokens is None or expected.reuse * 2 >= expected.target_tokens:
+    if expected.target_tokens is None:
+        return TurnClass.FIRST if turn.index == 0 else TurnClass.REUSE
+    if expected.reuse * 2 >= expected.target_tokens:
         return TurnClass.REUSE
-    return TurnClass.REBUILT
+    # A session that begins with less than half in common is new work; later it is a history that was rebuilt.
+    return TurnClass.FIRST if turn.index == 0 else TurnClass.REBUILT
 
 
 class ContentCounter:

@@ -16,6 +16,7 @@ from loadgen.replay.content import Contents, blob_ref
 from loadgen.replay.job import PlannedSession, PlannedTurn
 from loadgen.replay.options import Options
 from loadgen.replay.rendering import Renderer, remembering
+from loadgen.replay.sharing import Sent
 from loadgen.replay.workload import DEFAULT_OUTPUT
 from loadgen.tokens.base import Tokenizer
 from loadgen.tokens.template import Template, common_prefix, has_content
@@ -49,6 +50,7 @@ class Planner:
             count = remembering(tokenizer.count)
         elif renderer.available:
             count = remembering(lambda text: len(renderer.text(text)))
+        self._count = count
         self._nonced = options.nonce_scope != "none"
         self.nonce_form: nonce.Form = "plain"
         self.nonce_tokens: int | None = None
@@ -67,6 +69,7 @@ class Planner:
         self._skipped = 0
         self._compacted = 0
         self._tools_first: dict[str, bool] = {}  # by tools' reference
+        self._sent = Sent()
         self._by_id = {session.id: session for session in trace.sessions}
 
     def template_facts(self) -> dict[str, Any]:
@@ -275,9 +278,32 @@ class Planner:
             self._verify(session, texts(prompts[position][0].messages), found[position], tools)
         if found is None:
             found = self._render_all(prompts, texts, tools)
+        if self._options.nonce_scope != "session" and found:
+            found[0] = self._shared_start(session, tools, prompts[0][0], found[0])
+            for prompt, _ in prompts:
+                self._sent.add(self._nonce_key(session), tools, prompt.messages)
         if self._options.answers == "live":  # what the server will say is not known
             found = [e if i == 0 else plan.Expected(None, e.reuse) for i, e in enumerate(found)]
         return found
+
+    def _shared_start(
+        self, session: Session, tools: list[Any] | None, prompt: plan.Prompt, expected: plan.Expected
+    ) -> plan.Expected:
+        """A session's first prompt, with what sessions under the same nonce sent before it."""
+        earlier = self._sent.longest(self._nonce_key(session), tools, prompt.messages)
+        if earlier is None or self._template is None:
+            return expected
+        messages, same = earlier
+        reuse = self._template.shared(messages, prompt.messages, tools, same, plan.filled(prompt, same))
+        if reuse is not None and self._count is not None and same < min(len(messages), len(prompt.messages)):
+            # The texts where they part may begin alike.
+            alike = _common_start(self._text(messages[same]), self._text(prompt.messages[same]))
+            reuse += self._count(alike) if alike else 0
+        return plan.Expected(expected.target_tokens, max(expected.reuse or 0, reuse or 0))
+
+    def _text(self, message: Message) -> str:
+        ref = blob_ref(message)
+        return self.contents.text(ref) if ref else plan.plain_text(message) if has_content(message) else ""
 
     def texts(self, messages: list[Message], nonce_line: str | None = None) -> list[Message]:
         """The messages with real contents, and with a nonce in the first where the run has nonces."""
@@ -285,9 +311,7 @@ class Planner:
         out = []
         for number, message in enumerate(messages):
             if has_content(message):
-                ref = blob_ref(message)
-                text = self.contents.text(ref) if ref else plan.plain_text(message)
-                message = {**message, "content": (front if number == 0 else "") + text}
+                message = {**message, "content": (front if number == 0 else "") + self._text(message)}
             out.append(message)
         return out
 
@@ -376,3 +400,9 @@ def _copies(sessions: list[PlannedSession], number: int) -> list[PlannedSession]
         copy.children = [(f"{child}~{number}", after, waits) for child, after, waits in session.children]
         out.append(copy)
     return out
+
+
+def _common_start(a: str, b: str) -> str:
+    """What two texts begin with alike."""
+    end = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return a[:end]

@@ -22,6 +22,9 @@ ON_TIME = 0.5  # of the time between two tokens: a loop less late than this merg
 LOOP_LAG_LIMIT_MS = 50.0  # wall time, p99 of the worst interval
 SEND_LATE_MS = 50.0  # wall time; a turn later than this …
 SEND_LATE_LIMIT = 0.01  # … may be at most this share of turns (and one turn at least)
+ALIKE_TOKENS = (
+    256  # sessions under one nonce may share the first words of their own texts, which is not planned
+)
 SATURATED = 0.90  # of a core
 DRIFT_LIMIT = 0.001  # of a prompt's target, and at least 1 token
 
@@ -174,7 +177,8 @@ def _server(turns: Turns, info: RunInfo) -> Iterator[Reason]:
 
 
 def _cold(turns: Turns, info: RunInfo) -> Iterator[Reason]:
-    """First turns must not hit more than the template's own prefix: `policy.cold_limit_tokens`, else the expected reuse."""
+    """First turns must not hit more than the template's own prefix (`policy.cold_limit_tokens`) or what sessions under the
+    same nonce sent before them (the expected reuse)."""
     if info.policy.get("nonce", "unknown") in (None, False, "none", "off"):
         return  # the run never claimed to be cold
     first = turns.of_class("first") & turns.ok
@@ -185,7 +189,9 @@ def _cold(turns: Turns, info: RunInfo) -> Iterator[Reason]:
         first[:] = False
         first[wave[np.argmin(turns.cached_tokens[wave])]] = True
     limit = info.policy.get("cold_limit_tokens")
-    allowed = np.full(len(turns), int(limit)) if limit is not None else np.maximum(turns.expected_reuse, 0)
+    allowed = np.maximum(turns.expected_reuse, int(limit) if limit is not None else 0)
+    if info.policy.get("nonce") in ("family", "group"):
+        allowed = allowed + ALIKE_TOKENS
     unknown = int(np.count_nonzero(first & (turns.cached_tokens == ABSENT)))
     warm = first & (turns.cached_tokens > allowed)
     if warm.any():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from loadgen.measure.sample import TurnClass
 from loadgen.replay import plan
+from loadgen.replay.sharing import Sent
 from loadgen.tokens.template import Template, common_prefix
 from loadgen.trace.model import Turn
 
@@ -117,6 +118,8 @@ def test_common_prefix(a: list[int], b: list[int]) -> None:
     ("turn", "expected", "klass"),
     [
         (Turn(session="s", index=0), plan.Expected(100, 0), TurnClass.FIRST),
+        (Turn(session="s", index=0), plan.Expected(100, 49), TurnClass.FIRST),
+        (Turn(session="s", index=0), plan.Expected(100, 50), TurnClass.REUSE),
         (Turn(session="s", index=3), plan.Expected(100, 3), TurnClass.FIRST),
         (Turn(session="s", index=3), plan.Expected(100, 50), TurnClass.REUSE),
         (Turn(session="s", index=3), plan.Expected(100, 49), TurnClass.REBUILT),
@@ -126,3 +129,28 @@ def test_common_prefix(a: list[int], b: list[int]) -> None:
 )
 def test_class_of_a_turn(turn: Turn, expected: plan.Expected, klass: TurnClass) -> None:
     assert plan.classify(turn, expected, floor=5) is klass
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.lists(st.sampled_from("xyz"), max_size=4)),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_the_longest_start_that_was_sent_under_a_nonce(prompts: list[tuple[str, list[str]]]) -> None:
+    sent = Sent()
+    before: list[tuple[str, list[str]]] = []
+    for key, letters in prompts:
+        messages = [{"role": "user", "content": letter} for letter in letters]
+        mine = [old for name, old in before if name == key]
+        found = sent.longest(key, None, messages)
+        if not mine:
+            assert found is None
+        else:
+            assert found is not None
+            best = max(common_prefix([ord(c) for c in old], [ord(c) for c in letters]) for old in mine)
+            assert found[1] == best
+            assert [m["content"] for m in found[0]][:best] == letters[:best]
+        sent.add(key, None, messages)
+        before.append((key, letters))
