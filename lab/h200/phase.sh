@@ -35,7 +35,7 @@ sweep() { # N TURNS NEEDS
 }
 repeats() { # N NEEDS: runs of one shape, as a verdict needs; N contexts of 30,000 tokens overflow the pool as 4 of 140,000 do
   for rep in 1 2 3 4 5; do
-    play "rep-$rep" "$2" --contexts "$sets/30000" --sessions "$1" --turns 2 --output-tokens 32 --rep "$rep"
+    play "r-$rep" "$2" --contexts "$sets/30000" --sessions "$1" --turns 2 --output-tokens 4 --rep "$rep"
   done
 }
 controls() { # nothing here can gain from a tier
@@ -75,8 +75,8 @@ else
   contexts 140000 4; contexts 30000 13
   step doctor 30 sh -c "$LOADGEN doctor --host $url --context-tokens 140000 --json >$runs/doctor.json"
   case $arm in
-    off) sweep 4 2 120; sweep 3 3 110; sweep 2 3 50; curve; controls; repeats 13 45; closed 2 8 4 ;;
-    lmcache-cpu) sweep 4 3 80; sweep 3 3 60; sweep 2 3 50; curve; controls; repeats 13 35; closed 2 8 4
+    off) sweep 4 2 120; sweep 3 3 110; sweep 2 3 50; curve; controls; closed 2 8; repeats 13 40 ;;
+    lmcache-cpu) sweep 4 3 80; controls; repeats 13 25; closed 2 8; sweep 3 3 60; sweep 2 3 50; curve
       step taxes 60 sh -c "$LOADGEN doctor --host $url --probe-tokens 30000 --taxes --json >$runs/taxes.json" ;;
     lmcache-disk) sweep 3 2 140; sweep 2 3 50 ;;
     native) sweep 3 3 60; controls ;;
