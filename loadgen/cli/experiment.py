@@ -87,6 +87,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(result))
     else:
-        present.print_verdict(verdict, Console(highlight=False))
+        present.print_verdict(experiment, verdict, Console(highlight=False))
         progress.print(f"folder: {folder}", markup=False, soft_wrap=True)
     return verdict.exit_code

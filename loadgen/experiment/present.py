@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from loadgen.experiment.held import sentences
 from loadgen.experiment.residency import hbm_shares
 from loadgen.experiment.spec import Experiment
 from loadgen.experiment.verdict import Judged, Verdict
@@ -133,7 +134,7 @@ def _noise(cells: list[Judged]) -> str:
     return ", ".join(f"{arm} {n.sd:.1%} (at most {n.upper:.1%})" for arm, n in found.items() if n is not None)
 
 
-def print_verdict(verdict: Verdict, console: Console) -> None:
+def print_verdict(experiment: Experiment, verdict: Verdict, console: Console) -> None:
     if verdict.cells:
         console.print(
             "TTFT: means of first and reuse turns. cached, HBM: shares of the expected reuse; (pool): what a round robin over a pool of this size leaves",
@@ -141,6 +142,8 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
         )
         console.print(table(verdict.cells))
         for line in _outcomes(verdict.cells):
+            console.print(escape(line))
+        for line in sentences(experiment, verdict.held):
             console.print(escape(line))
         if noise := _noise(verdict.cells):
             console.print(f"noise floor, run to run: {escape(noise)}", style="dim")
@@ -179,6 +182,7 @@ def as_json(experiment: Experiment, verdict: Verdict) -> dict[str, Any]:
         "sentence": verdict.sentence,
         "exit_code": verdict.exit_code,
         "missing_runs": verdict.missing,
+        "held": [dataclasses.asdict(one) | {"per_gpu": one.per_gpu} for one in verdict.held],
         "covariates": [dataclasses.asdict(one) for one in verdict.covariates],
         "reasons": [str(one) for one in verdict.reasons],
         "controls": [{"name": c.name, "passed": c.passed, "sentence": c.sentence} for c in verdict.controls],

@@ -64,6 +64,19 @@ class Controls(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     positive: float | None = 0.15  # this delay, added to the baseline's own runs, must be found
 
 
+class Within(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A limit on TTFT, for the number of sessions that each arm holds within it; needs a sweep over concurrency."""
+
+    ttft_s: float
+    share: float = 0.9  # of the turns
+    turns: Literal["all", "first", "reuse"] = "reuse"
+    gpus: int = 1  # of the server, for sessions a GPU
+
+    def load_option(self, sweep: Mapping[str, Any]) -> str:
+        """The option of the sweep that is the load, empty where there is none."""
+        return next((option for option in ("users", "width") if option in sweep), "")
+
+
 class Spec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     name: str
     arms: list[Arm]
@@ -78,6 +91,7 @@ class Spec(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     workload: dict[str, Value] = {}
     sweep: dict[str, list[Value]] = {}  # option: its values; every combination is a cell
     primary: dict[str, Value] = {}  # cell on which the verdict rests; default: the last one
+    within: Within | None = None
     prepare: Prepare = msgspec.field(default_factory=Prepare)
     controls: Controls = msgspec.field(default_factory=Controls)
 
@@ -210,6 +224,14 @@ def _problems(spec: Spec) -> list[str]:
     prepare = spec.prepare
     if min(prepare.drain_timeout_s, prepare.settle_s, prepare.warmup_turns, prepare.max_dirty_mb or 0) < 0:
         found.append("the numbers of [prepare] cannot be negative")
+    if (within := spec.within) is not None:
+        loads = spec.sweep.get(within.load_option(spec.sweep), [])
+        if not loads or not all(type(load) is int and load >= 1 for load in loads):
+            found.append(
+                "[within] needs a sweep over users (closed schedule) or width (sweep), in whole numbers"
+            )
+        if not (within.ttft_s > 0 and 0 < within.share <= 1 and within.gpus >= 1):
+            found.append("[within] needs ttft_s above 0, share above 0 and at most 1, and gpus of at least 1")
     positive = spec.controls.positive
     if positive is not None and not 0 < positive <= 1:
         found.append(f"controls.positive is {positive}; give the added delay as a share, such as 0.15")

@@ -9,6 +9,7 @@ from typing import Literal
 
 from loadgen.errors import EXIT_INCONCLUSIVE, EXIT_INVALID, EXIT_OK, EXIT_REGRESSION
 from loadgen.experiment.drift import Covariate, Placed, covariates
+from loadgen.experiment.held import Held, held
 from loadgen.experiment.order import Step
 from loadgen.experiment.spec import Experiment
 from loadgen.experiment.state import Result, State
@@ -49,6 +50,9 @@ class Verdict:
     covariates: list[Covariate] = field(
         default_factory=list
     )  # whether place and predecessor of a run mattered
+    held: list[Held] = field(
+        default_factory=list
+    )  # sessions of each arm within the limit, where one is named
     sentence: str = ""
     exit_code: int = EXIT_INCONCLUSIVE
 
@@ -87,6 +91,7 @@ def judge(experiment: Experiment, state: State, folder: Path, history: Sequence[
     verdict.reasons = unlike(experiment, state, list(done.values()))
     verdict.controls = _controls(experiment, cells)
     verdict.covariates = _covariates(steps, done, sides)
+    verdict.held = held(experiment, sides)
     _conclude(verdict, experiment)
     return verdict
 

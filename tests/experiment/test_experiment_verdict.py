@@ -149,7 +149,7 @@ def test_what_is_shown(tmp_path: Path) -> None:
     made, state, folder = played(tmp_path, {**CONTROL, ("control", "a1"): 1.0}, positive=0.15)
     verdict = judge(made, state, folder)
     out = io.StringIO()
-    present.print_verdict(verdict, Console(width=120, file=out))
+    present.print_verdict(made, verdict, Console(width=120, file=out))
     text = out.getvalue()
     for word in ("control", "a1", "faster", "3.0", "noise floor", "passed", "order effect", "carry-over"):
         assert word in text
