@@ -53,6 +53,10 @@ def resume(run_dir: Path) -> tuple[Job, RunInfo, dict[str, int]]:
             turn = session.turns[count]
             turn.attempt = tries[session.id, turn.index] + 1
             turn.klass = TurnClass.RETRY
+    left = sum(len(s.turns) - done[s.id] for s in job.sessions)
+    info.notes.append(
+        f"The run was {info.state} and taken up again for its last {left} turns; the server's caches may have changed in between."
+    )
     info.state = "running"
     info.end = info.merged_exactly = None
     info.incidents = [incident for incident in info.incidents if incident.code not in _OVER]
