@@ -29,7 +29,7 @@ from loadgen.replay.fleet.master import Master, describe_run
 from loadgen.replay.fleet.rundir import new_run_dir
 from loadgen.replay.fleet.worker import Worker
 from loadgen.replay.handover import HANDOVER_ENV, Handover, copy_of, prepare_apart, read_handover
-from loadgen.replay.job import JOB_FILE, Job
+from loadgen.replay.job import Job
 from loadgen.replay.progress import Progress
 from loadgen.replay.wire.target import Target
 
@@ -70,6 +70,7 @@ class Node:
         self._could_not_begin: int | None = None
         self._known_workers: set[str] = set()
         self._draining = False
+        self._runs = 0
         self._stages: stages.Stages | None = None
         self._progress: Progress | None = None
         options = environment.parsed_options
@@ -194,21 +195,17 @@ class Node:
     def _begin_run(self) -> None:
         assert self.master is not None
         host = self.environment.host
-        if self.handover is None or (host and Target.parse(host).url != self.handover.job.urls[0]):
+        elsewhere = self.handover is not None and host and Target.parse(host).url != self.handover.job.urls[0]
+        again = self._runs > 0  # the web UI starts a new run, which must not meet the prompts of the one before
+        self._runs += 1
+        if self.handover is None or elsewhere or (again and self.handover.job.rendered):
             self.handover = self._prepared()
         handover, self._draining = copy_of(self.handover), False
-        run_dir = Path(handover.run_dir) if handover.run_dir else new_run_dir(Path(handover.out))
+        if again and not handover.job.rendered:
+            handover.job.nonce_seed = uuid.uuid4().hex
+        given = handover.run_dir if not again else None
+        run_dir = Path(given) if given else new_run_dir(Path(handover.out))
         run_dir.mkdir(parents=True, exist_ok=True)
-        if (
-            handover.resumed is None and (run_dir / JOB_FILE).exists()
-        ):  # started again in the web UI: a new run, under new nonces
-            if handover.job.rendered:
-                self.handover = self._prepared()
-                handover = copy_of(self.handover)
-            run_dir = new_run_dir(Path(handover.out))
-            handover.job.nonce_seed = (
-                uuid.uuid4().hex if not handover.job.rendered else handover.job.nonce_seed
-            )
         lanes = self.environment.parsed_options.num_users or getattr(self.runner, "target_user_count", 0) or 0
         if handover.resumed is None and handover.job.schedule.get("mid_start"):
             schedule.start_in_middle(handover.job, lanes)
