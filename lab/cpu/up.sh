@@ -2,6 +2,7 @@
 # Serve the lab's model with real vLLM on 127.0.0.1:$PORT (default 8000) and wait until it answers (60 to 130 s).
 # usage: up.sh off|lmcache
 #   KV_BLOCKS  KV pool in blocks of 128 tokens (default 1300, which holds the longest prompt once)
+#   MAX_LEN    longest prompt in tokens (default 163840); the pool must hold one
 #   LMCache's /metrics and /status: http://127.0.0.1:6580; its files: $LAB/kv (they outlive a restart; delete them for a cold start)
 set -euo pipefail
 arm=${1:?usage: up.sh off|lmcache}; LAB=${LAB:-$PWD/.lab}; PORT=${PORT:-8000}
@@ -11,9 +12,9 @@ export PYTHONPATH=$LAB/lmcache HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 VLLM_NO_U
 export VLLM_SERVER_DEV_MODE=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # on two cores a second thread starves the API server: chunks come in one burst
 
-launch() { # NAME COMMAND…: in a process group of its own, which down.sh ends as a whole
+launch() { # NAME COMMAND…: in a process group of its own, which down.sh ends as a whole; behind the client on cores they share
   local name=$1; shift
-  setsid "$@" >"$LAB/run/$name.log" 2>&1 &
+  setsid nice -n 5 "$@" >"$LAB/run/$name.log" 2>&1 &
   echo $! >"$LAB/run/$name.pid"
 }
 await() { # NAME URL SECONDS
