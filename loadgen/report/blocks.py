@@ -13,7 +13,7 @@ import msgspec
 from loadgen.report import words
 from loadgen.report.compare import GROUP_NAMES, Comparison, Finding
 from loadgen.report.counted import counted
-from loadgen.report.explain import Explanation
+from loadgen.report.explain import ColdFit, Explanation, Parts
 from loadgen.report.headline import tail, typical
 from loadgen.report.markdown import finding_cells
 from loadgen.report.rows import rows, speedup
@@ -33,6 +33,7 @@ PARTS = (
     ("client_s", "client"), ("upload_s", "upload"), ("queue_s", "server queue"),
     ("load_s", "load from the tier"), ("recompute_s", "recompute"), ("rest_s", "rest"),
 )  # fmt: skip
+FLOORS = (("floor_load_s", "load from the tier"), ("floor_recompute_s", "recompute"))
 
 
 def verdict(doubts: Sequence[tuple[str, Reason]], comparisons: Sequence[Comparison]) -> str:
@@ -226,29 +227,47 @@ def _sources(tokens: dict[str, float]) -> list[tuple[str, float, str]]:
 
 
 def explanation(arms: Sequence[tuple[str, Explanation]]) -> str:
-    """Mean TTFT of the explained turns, split."""
+    """Mean TTFT of the explained turns, split, each above its floor; then what the split rests on."""
     lines = []
     for arm, found in arms:
         for group, parts in found.groups.items():
-            lines.append(
-                (
-                    f"{arm}, {group}",
-                    [
-                        (
-                            label,
-                            getattr(parts, name) / parts.turns,
-                            words.seconds(getattr(parts, name) / parts.turns),
-                        )
-                        for name, label in PARTS
-                        if getattr(parts, name) > 0
-                    ],
-                )
-            )
-    notes = "; ".join(
+            lines.append((f"{arm}, {group}", _times(parts, PARTS)))
+            if floor := _times(parts, FLOORS):
+                lines.append((f"{arm}, {group}: floor", floor))
+    notes = [
         f"{arm}: {found.explained} of {found.turns} turns, load time in {found.load_in} ({found.why})"
         for arm, found in arms
+    ]
+    notes += [f"{arm}: {_curve(found.fit)}" for arm, found in arms if found.fit is not None]
+    if any(parts.floor_load_s for _, found in arms for parts in found.groups.values()):
+        notes.append("floor of a load: its bytes over the fastest link's rate")
+    return bars(lines, common=True) + f'<p class="note">{e("; ".join(notes))}.</p>'
+
+
+def _times(parts: Parts, names: Sequence[tuple[str, str]]) -> list[tuple[str, float, str]]:
+    """Means over the turns of a group, those above 0."""
+    means = [(label, (getattr(parts, name) or 0.0) / parts.turns) for name, label in names]
+    return [(label, mean, words.seconds(mean)) for label, mean in means if mean > 0]
+
+
+def _curve(fit: ColdFit) -> str:
+    """The cold curve with what it misses: a residual needs more lengths than the curve has parameters."""
+    terms = [
+        text
+        for size, text in (
+            (fit.t0_s, f"T0 {words.seconds(fit.t0_s)}"),
+            (fit.a, f"{fit.a * 1e6:.3g} µs a token"),
+            (fit.b, f"{fit.b * 1e12:.3g} ps a token²"),
+        )
+        if size
+    ]
+    lengths = len(fit.points)
+    text = f"cold curve {' + '.join(terms)} from {sum(point.turns for point in fit.points)} turns of {lengths} length{'s' if lengths > 1 else ''}"
+    return (
+        f"{text}, at worst {100 * fit.worst:.1f} % off"
+        if fit.spare > 0
+        else f"{text}, none left to judge it by"
     )
-    return bars(lines, common=True) + f'<p class="note">{e(notes)}.</p>'
 
 
 def worth(arms: Sequence[tuple[str, Worth]]) -> str:

@@ -141,7 +141,7 @@ class Explanation:
     why: str  # how the column of the load time was decided
     fit: ColdFit | None
     link_bytes_s: float | None = None
-    kv_bytes_per_token: int | None = None
+    kv_bytes_per_token: float | None = None  # given, or as counted by the connector
 
     @property
     def coverage(self) -> float:
@@ -210,19 +210,21 @@ def explain(
     *,
     scale: float,
     connector: str | None = None,
-    kv_bytes_per_token: int | None = None,
+    kv_bytes_per_token: float | None = None,
     link_bytes_s: float | None = None,
     fit: ColdFit | None = None,
 ) -> Explanation | None:
     """Split the TTFT of every turn that the pages can vouch for; null where they vouch for none.
 
     `scale` is endpoint seconds per wall second. `fit` comes from cold turns of different length; without one it is
-    made from the run's own cold turns. The floor of loading needs the bytes of KV a token and the link's rate.
+    made from the run's own cold turns. The floor of loading needs the link's rate (bytes an endpoint second) and the bytes of
+    KV a token, which are the connector's own count where it has one and they are not given.
     """
     stretches = _stretches(turns, pages)
     if not stretches:
         return None
     fit = fit or fit_cold(_cold(turns, scale))
+    kv_bytes_per_token = kv_bytes_per_token or _counted_bytes(turns, stretches)
     externals = [bool(turns.tiers[s.rows, 2].sum()) for s in stretches]
     column, why = load_column(connector, list(zip((s.change for s in stretches), externals, strict=True)))
     groups: dict[str, Parts] = {}
@@ -238,6 +240,17 @@ def explain(
             parts.floor_load_s = parts.external_tokens * kv_bytes_per_token / link_bytes_s
     explained = sum(parts.turns for parts in groups.values())
     return Explanation(groups, explained, len(turns), column, why, fit, link_bytes_s, kv_bytes_per_token)
+
+
+def _counted_bytes(turns: Turns, stretches: Sequence[_Stretch]) -> float | None:
+    """Bytes that the connector loaded for each external token; null where it counts none (0 is no proof of nothing)."""
+    tokens, loaded = 0, 0.0
+    for stretch in stretches:
+        external = int(turns.tiers[stretch.rows, 2].sum())
+        found = stretch.change.counters.get("load_bytes", 0.0)
+        if external and found:
+            tokens, loaded = tokens + external, loaded + found
+    return loaded / tokens if tokens else None
 
 
 def _cold(turns: Turns, scale: float) -> list[tuple[int, float]]:

@@ -8,13 +8,15 @@ import html
 import json
 from collections.abc import Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from loadgen import __version__
 from loadgen.report import blocks, charts
 from loadgen.report.columns import CLASSES
 from loadgen.report.compare import Comparison
-from loadgen.report.explain import Explanation, explain, read_pages
+from loadgen.report.counted import whole_change
+from loadgen.report.explain import Explanation, Page, explain, read_pages
 from loadgen.report.headline import headline
 from loadgen.report.marks import simulated
 from loadgen.report.pairing import arms_differ
@@ -64,7 +66,12 @@ def page(
         "mark": mark,
         "version": __version__,
     }
-    explained = [(run, found) for run in runs if (found := _explanation(run)) is not None]
+    pages = {run.folder: read_pages(run.folder) for run in runs}
+    explained = [
+        (run, found)
+        for run, drawn in zip(runs, data["arms"], strict=True)
+        if (found := _explanation(run, pages[run.folder], drawn["throughput"]["limit"])) is not None
+    ]
     body = [
         "<header>",
         f'<p class="mark">{e(mark)}</p>' if mark else "",
@@ -91,7 +98,9 @@ def page(
         )
         if explained
         else "",
-        _section("What the tier is worth", value) if (value := blocks.worth(_worths(explained))) else "",
+        _section("What the tier is worth", value)
+        if (value := blocks.worth(_worths(explained, pages)))
+        else "",
         _section("Errors", failed) if (failed := "".join(map(blocks.errors, runs))) else "",
         _section("To repeat it", "".join(map(blocks.repeat, runs))),
         _section("How to read it", _method()),
@@ -146,33 +155,45 @@ def _has(data: Any) -> bool:
     return bool(data)
 
 
-def _explanation(run: Measured) -> Explanation | None:
-    server = run.info.endpoint.server
-    return explain(run.turns, read_pages(run.folder), scale=run.scale, connector=server.get("connector"))
+def _explanation(run: Measured, pages: Sequence[Page], link_gb_s: float | None) -> Explanation | None:
+    return explain(
+        run.turns,
+        pages,
+        scale=run.scale,
+        connector=run.info.endpoint.server.get("connector"),
+        link_bytes_s=None if link_gb_s is None else link_gb_s * 1e9,
+    )
 
 
-def _worths(explained: Sequence[tuple[Measured, Explanation]]) -> list[tuple[str, Worth]]:
+def _worths(
+    explained: Sequence[tuple[Measured, Explanation]], pages: dict[Path, list[Page]]
+) -> list[tuple[str, Worth]]:
     """Worth of the external tier in each run that used it; the cold curve may come from another arm's first turns."""
     fit = next((found.fit for _, found in explained if found.fit is not None and found.fit.spare >= 0), None)
     worths = []
     for run, found in explained:
-        total, server = total_s(run), run.info.endpoint.server
-        if total and sum(parts.external_tokens for parts in found.groups.values()):
-            loading = (
-                sum(parts.load_s for parts in found.groups.values()) if found.load_in == "prefill" else 0.0
+        total = total_s(run)
+        if not total or not sum(parts.external_tokens for parts in found.groups.values()):
+            continue
+        change = whole_change(run, pages[run.folder])
+        counters = {} if change is None else change.counters
+        worths.append(
+            (
+                run.info.arm,
+                worth(
+                    run.turns,
+                    fit,
+                    total_s=total,
+                    load_s=sum(parts.load_s for parts in found.groups.values())
+                    if found.load_in == "prefill"
+                    else 0.0,
+                    kv_bytes_per_token=found.kv_bytes_per_token,
+                    loaded_bytes=counters.get("load_bytes")
+                    or None,  # 0 where tokens came is a counter that does not count
+                    stored_bytes=counters.get("store_bytes") or None,
+                ),
             )
-            worths.append(
-                (
-                    run.info.arm,
-                    worth(
-                        run.turns,
-                        fit,
-                        total_s=total,
-                        load_s=loading,
-                        kv_bytes_per_token=server.get("kv_bytes_per_token"),
-                    ),
-                )
-            )
+        )
     return worths
 
 

@@ -40,17 +40,18 @@ def worth(
     *,
     total_s: float,
     gpus: int = 1,
-    kv_bytes_per_token: int | None = None,
+    kv_bytes_per_token: float | None = None,
     load_s: float | None = None,
+    loaded_bytes: float | None = None,
     stored_bytes: float | None = None,
 ) -> Worth:
     """Worth of the external tier over one run of `total_s` endpoint seconds.
 
     Saved: what `fit` says the external tokens of the sourced turns would have cost to compute behind their HBM
     hits, a (e) + b ((h + e)^2 - h^2), on `gpus` GPUs. `load_s` is the time in which a synchronous connector held
-    the GPUs (0 for one that loads before scheduling), from the explanation. Read: external tokens times
-    `kv_bytes_per_token`. Written: `stored_bytes` as counted by the connector or the storage; else every token computed,
-    which a connector that stores whole chunks once does not exceed.
+    the GPUs (0 for one that loads before scheduling), from the explanation. Read: `loaded_bytes` as
+    counted by the connector or the storage; else external tokens times `kv_bytes_per_token`. Written: `stored_bytes`, counted
+    as well; else every token computed, which a connector that stores whole chunks once does not exceed.
     """
     if total_s <= 0:
         raise ValueError(f"a run of {total_s} s has no rates")
@@ -64,6 +65,8 @@ def worth(
     if kv_bytes_per_token is not None:
         read = float(external.sum()) * kv_bytes_per_token / total_s * DAY_S
         written = float(compute.sum()) * kv_bytes_per_token / total_s * DAY_S
+    if loaded_bytes is not None:
+        read = loaded_bytes / total_s * DAY_S
     if stored_bytes is not None:
         written = stored_bytes / total_s * DAY_S
     return Worth(

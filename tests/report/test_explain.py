@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,10 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import CONTEXT, MONO, WALL, sweep
 
+from loadgen.measure.probes.host_sampler import VERSION
 from loadgen.measure.run import read_run
 from loadgen.measure.sample import Sample
+from loadgen.report import words
 from loadgen.report.columns import Turns, load
+from loadgen.report.counted import whole_change
 from loadgen.report.explain import TIMES, Explanation, explain, fit_cold, read_pages
+from loadgen.report.html import page
+from loadgen.report.summary import measure, total_s
 
 HIT = 139_776
 
@@ -29,6 +35,7 @@ def with_pages(
     column: str = "prefill",
     every: int = 1,
     foreign: int = 0,
+    bytes_per_token: float = 0.0,
 ) -> Path:
     """A run folder with a page before the first turn and after every `every` turns."""
     folder = make_run(samples)
@@ -45,6 +52,9 @@ def with_pages(
             "vllm:request_prefill_time_seconds_sum": totals["prefill"],
             "vllm:time_to_first_token_seconds_count": totals["n"],
         }
+        if bytes_per_token:
+            counters["vllm:kv_offload_load_bytes_total"] = totals["external"] * bytes_per_token
+            counters["vllm:kv_offload_store_bytes_total"] = totals["compute"] * bytes_per_token
         line = {
             "mono_ns": mono_ns,
             "wall_ns": mono_ns + WALL - MONO,
@@ -178,6 +188,55 @@ def test_simulated_time_is_the_endpoints(make_run: MakeRun) -> None:
     assert found.groups["first"].total_s == pytest.approx(22.0, abs=1e-6)
     assert found.groups["first"].recompute_s == pytest.approx(21.0)
     assert found.groups["first"].rest_s == pytest.approx(1.0 - 50e-6 * 20, abs=1e-6)
+
+
+def host_log(folder: Path, bits_s: float) -> None:
+    header = {"type": "host", "v": VERSION, "boot_id": "b", "links_bits_s": {"mlx5_0": bits_s}}
+    ticks = [
+        {
+            "mono_ns": n,
+            "wall_ns": WALL + n * 1_000_000_000,
+            "ethernet": {},
+            "rdma": {"mlx5_0": {"port_rcv_data": n, "port_xmit_data": n}},
+            "disks": {},
+            "nfs": {},
+        }
+        for n in range(20)
+    ]
+    (folder / "host.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (header, *ticks)))
+
+
+def test_the_report_shows_the_floor_the_curve_and_the_connectors_bytes(make_run: MakeRun) -> None:
+    """Bytes a token come from the connector's counters, the link's rate from the host's probe."""
+    folder = with_pages(make_run, offload(), load_s=4.7, bytes_per_token=360_448)
+    _, found = explained(folder, connector="LMCacheConnectorV1", link_bytes_s=12.5e9)
+    assert found is not None
+    assert found.kv_bytes_per_token == pytest.approx(360_448)
+    assert found.groups["reuse"].floor_load_s == pytest.approx(6 * HIT * 360_448 / 12.5e9)
+    host_log(folder, 100e9)
+    run = measure(folder)
+    text = page([run])
+    assert "off, reuse: floor" in text
+    assert "load from the tier: 4.03 s" in text  # 139,776 x 360,448 B / 12.5 GB/s
+    assert re.search(r"cold curve \d+ µs a token from 3 turns of 1 length, none left", text)  # T0 and b are 0
+    total = total_s(run) or 0
+    assert (
+        f"<strong>{words.number(6 * HIT * 360_448 / total * 86_400 / 1e12)}</strong><small>TB a day" in text
+    )
+
+
+def test_without_bytes_and_a_link_no_floor_of_loading_is_claimed(make_run: MakeRun) -> None:
+    text = page([measure(with_pages(make_run, offload(), load_s=4.7))])
+    assert "floor of a load" not in text
+    assert "TB a day" not in text
+
+
+def test_bytes_of_others_are_not_this_runs(make_run: MakeRun) -> None:
+    """Somebody else's 5,000 prompt tokens after each page but the last: stretches fail, and the sum with them."""
+    folder = with_pages(make_run, offload(), load_s=4.7, bytes_per_token=360_448, every=3, foreign=5000)
+    run = measure(folder)
+    assert whole_change(run, read_pages(folder)) is None
+    assert whole_change(run, read_pages(folder)[:1]) is None
 
 
 @given(
