@@ -48,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
     from loadgen.report.server_log import read_logs, source_from_log
     from loadgen.report.sides import run_folders
     from loadgen.report.summary import summary_of
-    from loadgen.report.table import print_table
+    from loadgen.report.table import print_table, shown
+    from loadgen.report.why import lines, why
     from loadgen.report.write import REPORT_FILE, write_run
 
     folders = [folder for argument in args.run for folder in run_folders(argument)]
@@ -67,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         console = Console()
         print_table(measured, console)
+        for line in lines(why(measured)):
+            console.print(shown(line), highlight=False)
         for folder in folders:
             console.print(
                 f"{folder / REPORT_FILE}", style="dim", highlight=False, soft_wrap=True, markup=False

@@ -13,13 +13,12 @@ import msgspec
 from loadgen.report import words
 from loadgen.report.compare import GROUP_NAMES, Comparison, Finding
 from loadgen.report.counted import counted
-from loadgen.report.explain import ColdFit, Explanation, Parts
 from loadgen.report.headline import tail, typical
 from loadgen.report.markdown import finding_cells
 from loadgen.report.rows import rows, speedup
 from loadgen.report.summary import Measured
 from loadgen.report.validity import Reason
-from loadgen.report.worth import Worth
+from loadgen.report.why import FLOORS, PARTS, Why, notes, times, worths
 
 e = html.escape
 Summary = dict[str, Any]
@@ -29,11 +28,6 @@ TIERS = (
     ("external", "from external tier"),
     ("unknown", "source unknown"),
 )
-PARTS = (
-    ("client_s", "client"), ("upload_s", "upload"), ("queue_s", "server queue"),
-    ("load_s", "load from the tier"), ("recompute_s", "recompute"), ("rest_s", "rest"),
-)  # fmt: skip
-FLOORS = (("floor_load_s", "load from the tier"), ("floor_recompute_s", "recompute"))
 
 
 def verdict(doubts: Sequence[tuple[str, Reason]], comparisons: Sequence[Comparison]) -> str:
@@ -226,74 +220,33 @@ def _sources(tokens: dict[str, float]) -> list[tuple[str, float, str]]:
     return [(label, float(tokens[tier]), words.percent(tokens[tier], whole)) for tier, label in TIERS]
 
 
-def explanation(arms: Sequence[tuple[str, Explanation]]) -> str:
+def explanation(explained: Sequence[Why]) -> str:
     """Mean TTFT of the explained turns, split, each above its floor; then what the split rests on."""
     lines = []
-    for arm, found in arms:
-        for group, parts in found.groups.items():
-            lines.append((f"{arm}, {group}", _times(parts, PARTS)))
-            if floor := _times(parts, FLOORS):
-                lines.append((f"{arm}, {group}: floor", floor))
-    notes = [
-        f"{arm}: {found.explained} of {found.turns} turns, load time in {found.load_in} ({found.why})"
-        for arm, found in arms
-    ]
-    notes += [f"{arm}: {_curve(found.fit)}" for arm, found in arms if found.fit is not None]
-    if any(parts.floor_load_s for _, found in arms for parts in found.groups.values()):
-        notes.append("floor of a load: its bytes over the fastest link's rate")
-    return bars(lines, common=True) + f'<p class="note">{e("; ".join(notes))}.</p>'
+    for one in explained:
+        for group, parts in one.explanation.groups.items():
+            for label, names in ((f"{one.arm}, {group}", PARTS), (f"{one.arm}, {group}: floor", FLOORS)):
+                if means := times(parts, names):
+                    lines.append((label, [(name, mean, words.seconds(mean)) for name, mean in means]))
+    return bars(lines, common=True) + f'<p class="note">{e("; ".join(notes(explained)))}.</p>'
 
 
-def _times(parts: Parts, names: Sequence[tuple[str, str]]) -> list[tuple[str, float, str]]:
-    """Means over the turns of a group, those above 0."""
-    means = [(label, (getattr(parts, name) or 0.0) / parts.turns) for name, label in names]
-    return [(label, mean, words.seconds(mean)) for label, mean in means if mean > 0]
-
-
-def _curve(fit: ColdFit) -> str:
-    """The cold curve with what it misses: a residual needs more lengths than the curve has parameters."""
-    terms = [
-        text
-        for size, text in (
-            (fit.t0_s, f"T0 {words.seconds(fit.t0_s)}"),
-            (fit.a, f"{fit.a * 1e6:.3g} µs a token"),
-            (fit.b, f"{fit.b * 1e12:.3g} ps a token²"),
-        )
-        if size
-    ]
-    lengths = len(fit.points)
-    text = f"cold curve {' + '.join(terms)} from {sum(point.turns for point in fit.points)} turns of {lengths} length{'s' if lengths > 1 else ''}"
-    return (
-        f"{text}, at worst {100 * fit.worst:.1f} % off"
-        if fit.spare > 0
-        else f"{text}, none left to judge it by"
-    )
-
-
-def worth(arms: Sequence[tuple[str, Worth]]) -> str:
+def worth(explained: Sequence[Why]) -> str:
     """What the external tier saved and moved, put on an hour or a day of the same load."""
-    cards = []
-    for arm, found in arms:
-        for label, value, unit in (
-            ("prefill not spent", found.saved_gpu_s_per_hour, "s an hour of the server"),
-            ("waiting for loads", found.loading_gpu_s_per_hour, "s an hour of the server"),
-            ("read from the tier", _tera(found.read_bytes_per_day), "TB a day"),
-            ("written to the tier", _tera(found.written_bytes_per_day), "TB a day"),
-        ):
-            if value is not None:
-                cards.append(
-                    f'<div class="card"><span>{e(arm)}: {label}</span><strong>{words.number(value)}</strong><small>{unit}</small></div>'
-                )
-    note = "; ".join(f"{arm}: from {found.sourced_turns} of {found.turns} turns" for arm, found in arms)
+    cards = [
+        f'<div class="card"><span>{e(arm)}: {label}</span><strong>{words.number(value)}</strong><small>{unit}</small></div>'
+        for arm, label, value, unit in worths(explained)
+    ]
+    note = "; ".join(
+        f"{one.arm}: from {one.worth.sourced_turns} of {one.worth.turns} turns"
+        for one in explained
+        if one.worth
+    )
     return (
         f'<div class="cards">{"".join(cards)}</div><p class="note">If the load went on like this; {e(note)}.</p>'
         if cards
         else ""
     )
-
-
-def _tera(value: float | None) -> float | None:
-    return None if value is None else value / 1e12
 
 
 def forest(found: Comparison) -> str:

@@ -8,21 +8,18 @@ import html
 import json
 from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from loadgen import __version__
 from loadgen.report import blocks, charts
 from loadgen.report.columns import CLASSES
 from loadgen.report.compare import Comparison
-from loadgen.report.counted import whole_change
-from loadgen.report.explain import Explanation, Page, explain, read_pages
 from loadgen.report.headline import headline
 from loadgen.report.marks import simulated
 from loadgen.report.pairing import arms_differ
 from loadgen.report.storage import throughput
-from loadgen.report.summary import Measured, summary_of, timeline_of, total_s
-from loadgen.report.worth import Worth, worth
+from loadgen.report.summary import Measured, summary_of, timeline_of
+from loadgen.report.why import why
 
 e = html.escape
 
@@ -66,12 +63,7 @@ def page(
         "mark": mark,
         "version": __version__,
     }
-    pages = {run.folder: read_pages(run.folder) for run in runs}
-    explained = [
-        (run, found)
-        for run, drawn in zip(runs, data["arms"], strict=True)
-        if (found := _explanation(run, pages[run.folder], drawn["throughput"]["limit"])) is not None
-    ]
+    explained = why(runs, [drawn["throughput"]["limit"] for drawn in data["arms"]])
     body = [
         "<header>",
         f'<p class="mark">{e(mark)}</p>' if mark else "",
@@ -92,15 +84,8 @@ def page(
         ),
         *(_figure(*chart, mark) for chart in CHARTS if any(_has(arm[chart[0]]) for arm in data["arms"])),
         _section("Where the KV came from", blocks.tiers(runs, summaries)),
-        _section(
-            "Why a TTFT is what it is",
-            blocks.explanation([(run.info.arm, found) for run, found in explained]),
-        )
-        if explained
-        else "",
-        _section("What the tier is worth", value)
-        if (value := blocks.worth(_worths(explained, pages)))
-        else "",
+        _section("Why a TTFT is what it is", blocks.explanation(explained)) if explained else "",
+        _section("What the tier is worth", value) if (value := blocks.worth(explained)) else "",
         _section("Errors", failed) if (failed := "".join(map(blocks.errors, runs))) else "",
         _section("To repeat it", "".join(map(blocks.repeat, runs))),
         _section("How to read it", _method()),
@@ -153,48 +138,6 @@ def _has(data: Any) -> bool:
     if isinstance(data, dict):
         return bool(data.get("series") or data.get("x") or data.get("lane"))
     return bool(data)
-
-
-def _explanation(run: Measured, pages: Sequence[Page], link_gb_s: float | None) -> Explanation | None:
-    return explain(
-        run.turns,
-        pages,
-        scale=run.scale,
-        connector=run.info.endpoint.server.get("connector"),
-        link_bytes_s=None if link_gb_s is None else link_gb_s * 1e9,
-    )
-
-
-def _worths(
-    explained: Sequence[tuple[Measured, Explanation]], pages: dict[Path, list[Page]]
-) -> list[tuple[str, Worth]]:
-    """Worth of the external tier in each run that used it; the cold curve may come from another arm's first turns."""
-    fit = next((found.fit for _, found in explained if found.fit is not None and found.fit.spare >= 0), None)
-    worths = []
-    for run, found in explained:
-        total = total_s(run)
-        if not total or not sum(parts.external_tokens for parts in found.groups.values()):
-            continue
-        change = whole_change(run, pages[run.folder])
-        counters = {} if change is None else change.counters
-        worths.append(
-            (
-                run.info.arm,
-                worth(
-                    run.turns,
-                    fit,
-                    total_s=total,
-                    load_s=sum(parts.load_s for parts in found.groups.values())
-                    if found.load_in == "prefill"
-                    else 0.0,
-                    kv_bytes_per_token=found.kv_bytes_per_token,
-                    loaded_bytes=counters.get("load_bytes")
-                    or None,  # 0 where tokens came is a counter that does not count
-                    stored_bytes=counters.get("store_bytes") or None,
-                ),
-            )
-        )
-    return worths
 
 
 def _section(title: str, content: str) -> str:

@@ -15,6 +15,7 @@ from loadgen.report.rows import rows
 from loadgen.report.summary import Measured
 from loadgen.report.table import by_arm
 from loadgen.report.validity import Reason
+from loadgen.report.why import lines, why
 from loadgen.report.words import number, seconds
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
@@ -27,7 +28,7 @@ def m(text: str) -> str:
 
 
 def runs(measured: Sequence[Measured]) -> str:
-    """Runs side by side: headline, marks, the table, and what makes any of them invalid."""
+    """Runs side by side: headline, marks, the table, why a TTFT is what it is, and what makes any of them invalid."""
     summaries = by_arm(measured)
     different = arms_differ(measured)
     found = [*different, *(one for run in measured for one in run.reasons)]
@@ -37,6 +38,8 @@ def runs(measured: Sequence[Measured]) -> str:
         *([f"> {m(mark)}"] if mark else []),
         table(summaries, comparable=not different),
     ]
+    if explained := lines(why(measured)):
+        parts.append("\n".join(f"- {m(line)}" for line in explained) + "\n")
     if found:
         parts.append("\n".join(["**INVALID**: these numbers may not be used.", "", *reasons(found)]) + "\n")
     return "\n\n".join(parts)

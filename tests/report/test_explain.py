@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import MakeRun
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import CONTEXT, MONO, WALL, sweep
 
+from loadgen.cli import main
 from loadgen.measure.probes.host_sampler import VERSION
 from loadgen.measure.run import read_run
 from loadgen.measure.sample import Sample
-from loadgen.report import words
+from loadgen.report import markdown, words
 from loadgen.report.columns import Turns, load
 from loadgen.report.counted import whole_change
 from loadgen.report.explain import TIMES, Explanation, explain, fit_cold, read_pages
 from loadgen.report.html import page
 from loadgen.report.summary import measure, total_s
+from loadgen.report.why import lines, why
 
+MakeRun = Callable[..., Path]
 HIT = 139_776
 
 
@@ -223,6 +225,23 @@ def test_the_report_shows_the_floor_the_curve_and_the_connectors_bytes(make_run:
     assert (
         f"<strong>{words.number(6 * HIT * 360_448 / total * 86_400 / 1e12)}</strong><small>TB a day" in text
     )
+
+
+def test_every_form_says_the_same(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = with_pages(make_run, offload(), load_s=4.7, bytes_per_token=360_448)
+    host_log(folder, 100e9)
+    (reuse,) = [line for line in lines(why([measure(folder)])) if line.startswith("off, reuse")]
+    assert reuse == (
+        "off, reuse: 6.60 s = upload 50.0 µs, load from the tier 4.72 s, recompute 82.3 ms, rest 1.80 s "
+        "(floor: load from the tier 4.03 s)"
+    )
+    assert main(["report", str(folder), "--markdown"]) == 0
+    assert f"- {markdown.m(reuse)}" in capsys.readouterr().out
+    assert main(["report", str(folder)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert reuse in shown
+    assert "off: read from the tier 2" in shown
+    assert "TB a day" in shown
 
 
 def test_without_bytes_and_a_link_no_floor_of_loading_is_claimed(make_run: MakeRun) -> None:

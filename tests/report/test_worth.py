@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
-from conftest import MakeRun
 from synthetic import sweep
 
 from loadgen.measure.run import read_run
@@ -11,6 +13,7 @@ from loadgen.report.columns import load
 from loadgen.report.explain import fit_cold
 from loadgen.report.worth import sessions_within, worth
 
+MakeRun = Callable[..., Path]
 FIT = fit_cold([(140_000, 14.0)])  # 0.1 ms a token
 
 
