@@ -139,5 +139,7 @@ def read_tiers(run_dir: Path) -> dict[str, Tiers]:
                     ) from None
                 found[line.request_id] = line.tiers
     except FileNotFoundError:
-        pass
+        return {}
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror})") from None
     return found

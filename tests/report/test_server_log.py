@@ -102,3 +102,7 @@ def test_a_damaged_file_is_one_sentence(make_run: MakeRun, capsys: pytest.Captur
     (folder / TIERS_FILE).write_text('{"request_id": "x"}\n')
     assert main(["report", str(folder)]) == 2
     assert f"{TIERS_FILE}, line 1 is damaged" in capsys.readouterr().err
+    (folder / TIERS_FILE).unlink()
+    (folder / TIERS_FILE).mkdir()
+    assert main(["report", str(folder)]) == 2
+    assert "cannot be read (Is a directory)" in capsys.readouterr().err
