@@ -129,6 +129,8 @@ def _coalesced(turns: Turns, info: RunInfo, client: Client) -> Iterator[Reason]:
     And a late reader merges only what comes closer together than it is late: where the loop was away for less than the
     time between two tokens, the server or a proxy sent several at once, and the stamp is that of their packet.
     """
+    if not turns.coalesced.any():
+        return
     tpot_us, has_tpot = figure(turns, metrics.TPOT, 1.0)
     usual_us = float(np.median(tpot_us[has_tpot])) if has_tpot.any() else 0.0
     gap_ns = np.where(has_tpot, tpot_us, usual_us) * 1000.0
