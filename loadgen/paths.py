@@ -42,5 +42,10 @@ def cache_dir(*parts: str) -> Path:
         Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "loadgen"
     )
     folder = base.joinpath(*parts)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"the cache folder {folder} cannot be made: {error.strerror}; set LOADGEN_CACHE to another place"
+        ) from None
     return folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from loadgen.replay import launch
     from loadgen.replay.handover import write_handover
     from loadgen.replay.prepare import prepare
+    from loadgen.replay.transport import hide
 
     if args.resume:
         fleet = launch.Fleet(users=args.users, processes=args.processes, run_time=args.run_time)
@@ -47,6 +49,12 @@ def run(args: argparse.Namespace) -> int:
     host = args.host or workload.get("host")
     if not host:
         raise InputError("name the endpoint with --host URL")
+    fleet = launch.Fleet(
+        users=_number(args.users, "--users") or _number(workload.get("users"), "users"),
+        processes=_number(args.processes, "--processes") or _number(workload.get("processes"), "processes"),
+        run_time=_time(args.run_time or workload.get("run_time")),
+    )
+    options.header = hide(options.header)
     prepared = prepare(options, str(host))
     arguments = run_options.to_arguments(options)
     if args.prepare_only:
@@ -58,11 +66,6 @@ def run(args: argparse.Namespace) -> int:
         console.print(f"note: {note}", markup=False)
     if args.dry_run:
         return 0
-    fleet = launch.Fleet(
-        users=args.users or _number(workload, "users"),
-        processes=args.processes or _number(workload, "processes"),
-        run_time=args.run_time or workload.get("run_time"),
-    )
     streams = options.in_flight or (options.width if options.schedule == "sweep" else fleet.users or 1)
     if hint := launch.sizing_hint(streams, fleet.processes):
         console.print(f"hint: {hint}", markup=False)
@@ -71,11 +74,20 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def _number(workload: dict[str, Any], name: str) -> int | None:
-    value = workload.get(name)
+def _number(value: Any, name: str) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise InputError(f"workload file: {name} should be a whole number from 1, not {value!r}")
+        raise InputError(f"{name} should be a whole number from 1, not {value!r}")
     return value
+
+
+def _time(text: Any) -> str | None:
+    """Locust's form of a time, such as 300, 20m or 1h30m."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", str(text))
+    if not str(text) or found is None or not any(int(part or 0) for part in found.groups()):
+        raise InputError(f"--run-time {text!r} is no time above 0; say 300, 20m or 1h30m")
+    return str(text)
 
 
 def plan_line(prepared: Any) -> str:

@@ -87,7 +87,7 @@ class SampleReader:
     """Iterates over a run's samples, file by file; `truncated` counts half-written last lines met so far."""
 
     def __init__(self, run_dir: Path) -> None:
-        self.paths = sorted(run_dir.glob(PATTERN))
+        self.paths = sorted(path for path in run_dir.glob(PATTERN) if path.is_file())
         self.truncated = 0
         if not self.paths:
             raise InputError(f"{run_dir} holds no samples ({PATTERN}): is it a run folder?")

@@ -90,18 +90,22 @@ def read_run(folder: Path) -> RunInfo:
     path = folder / RUN_FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=RunInfo)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{folder} is not a run folder: it has no {RUN_FILE}") from None
     except msgspec.DecodeError as error:
         raise InputError(f"{path} cannot be read: {error}") from None
 
 
 def write_run(folder: Path, info: RunInfo) -> None:
-    """Write `folder/run.json` so that a reader sees the old or the new one, never half."""
+    """Write `folder/run.json` so that a reader sees the old or the new one, never half. Raises InputError when it cannot."""
     path = folder / RUN_FILE
     temporary = path.with_suffix(".json.tmp")
-    with temporary.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(info), indent=1))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(info), indent=1))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None

@@ -92,7 +92,8 @@ class Contents:
             else:
                 self.prepare_fragment(ref)
                 with self._fragment_path(ref).open("rb") as file:
-                    found = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+                    empty = not os.fstat(file.fileno()).st_size  # which no map can hold
+                    found = memoryview(b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
             self._maps[ref] = found
         return found
 

@@ -129,7 +129,8 @@ def discover(api: Api, wanted: str | None) -> Facts:
         raise InputError(
             f"{api.url}/v1/models answered HTTP {status} and no model list; is this an OpenAI-compatible endpoint?"
         )
-    names = [str(item.get("id")) for item in models if isinstance(item, dict)]
+    models = [item for item in models if isinstance(item, dict) and isinstance(item.get("id"), str)]
+    names = [item["id"] for item in models]
     if wanted is None:
         if len(names) != 1:
             raise InputError(

@@ -116,10 +116,15 @@ class Job(msgspec.Struct, kw_only=True):
 
 
 def write_job(folder: Path, job: Job) -> Path:
+    """Write `folder/job.json`, whole or not at all; returns its path. Raises InputError when the disk refuses."""
     path = folder / JOB_FILE
     temporary = path.with_suffix(".json.tmp")
-    temporary.write_bytes(msgspec.json.encode(job))
-    os.replace(temporary, path)
+    try:
+        temporary.write_bytes(msgspec.json.encode(job))
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
     return path
 
 

@@ -160,6 +160,10 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
         if signals == 1:
             process.send_signal(signal.SIGTERM)
         else:
+            print(
+                "loadgen: killed; what was measured is kept, `loadgen report` rebuilds from it",
+                file=sys.stderr,
+            )
             _kill_group(process.pid)
 
     previous = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import gevent
 from locust.runners import STATE_MISSING, LocalRunner, MasterRunner, WorkerRunner
@@ -26,11 +26,12 @@ from loadgen.replay import schedule
 from loadgen.replay.conclude import conclude
 from loadgen.replay.fleet import stages
 from loadgen.replay.fleet.master import Master, describe_run
-from loadgen.replay.fleet.rundir import new_run_dir
+from loadgen.replay.fleet.rundir import lock, new_run_dir
 from loadgen.replay.fleet.worker import Worker
 from loadgen.replay.handover import HANDOVER_ENV, Handover, copy_of, prepare_apart, read_handover
 from loadgen.replay.job import Job
 from loadgen.replay.progress import Progress
+from loadgen.replay.transport import hide
 from loadgen.replay.wire.target import Target
 
 log = logging.getLogger("loadgen")
@@ -42,6 +43,8 @@ TO_MASTER = (
     "session_done",
     "enter",
     "leave",
+    "withdraw",
+    "give_back",
     "turn",
     "fetch",
     "ship",
@@ -71,6 +74,7 @@ class Node:
         self._known_workers: set[str] = set()
         self._draining = False
         self._runs = 0
+        self._lock: IO[bytes] | None = None  # held while a run folder is written
         self._stages: stages.Stages | None = None
         self._progress: Progress | None = None
         options = environment.parsed_options
@@ -117,12 +121,14 @@ class Node:
 
     def _on_drain(self, environment: Any, msg: Any, **_: Any) -> None:
         assert self.worker is not None
-        self._deliver(msg.data["deadline_s"])
+        self._deliver(msg.data["deadline_s"], msg.data["run"])
 
-    def _deliver(self, deadline_s: float) -> None:
+    def _deliver(self, deadline_s: float, run: str = "") -> None:
         """A worker's end of a run: everything is on disk before the master hears that it is."""
         assert self.worker is not None
         if self.worker.job is None:
+            if run:  # it joined too late to take part; the master need not wait for it
+                self._to_master("snapshot", {"run": run, "idle": True})
             return
         self.worker.drain(deadline_s)
         final = self.worker.snapshot(final=True)
@@ -137,8 +143,9 @@ class Node:
             known = os.environ.pop(HANDOVER_ENV, None)
             if known:
                 return read_handover(Path(known))
-            flags = vars(self.environment.parsed_options)
-            return prepare_apart(run_options.resolve(flags), self.environment.host)
+            options = run_options.resolve(vars(self.environment.parsed_options))
+            options.header = hide(options.header)
+            return prepare_apart(options, self.environment.host)
         except LoadgenError as error:
             print(f"loadgen: {error}", file=sys.stderr)
             raise SystemExit(error.exit_code) from None
@@ -196,7 +203,9 @@ class Node:
         assert self.master is not None
         host = self.environment.host
         elsewhere = self.handover is not None and host and Target.parse(host).url != self.handover.job.urls[0]
-        again = self._runs > 0  # the web UI starts a new run, which must not meet the prompts of the one before
+        again = (
+            self._runs > 0
+        )  # the web UI starts a new run, which must not meet the prompts of the one before
         self._runs += 1
         if self.handover is None or elsewhere or (again and self.handover.job.rendered):
             self.handover = self._prepared()
@@ -205,7 +214,11 @@ class Node:
             handover.job.nonce_seed = uuid.uuid4().hex
         given = handover.run_dir if not again else None
         run_dir = Path(given) if given else new_run_dir(Path(handover.out))
-        run_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            run_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{run_dir} cannot be made: {error.strerror}") from None
+        self._lock = lock(run_dir)
         lanes = self.environment.parsed_options.num_users or getattr(self.runner, "target_user_count", 0) or 0
         if handover.resumed is None and handover.job.schedule.get("mid_start"):
             schedule.start_in_middle(handover.job, lanes)
@@ -220,7 +233,9 @@ class Node:
     # the end
 
     def _all_played(self) -> None:
-        """Everything is played: stop Locust."""
+        """Everything is played: stop Locust, unless it is stopping already."""
+        if self._draining:
+            return
         if self.environment.parsed_options.headless:
             self.runner.quit()
         else:
@@ -231,8 +246,8 @@ class Node:
         if self.master is None or not self.master.running or self._draining:
             return
         self._draining = True
-        self._drain(DRAIN_S)
         time_is_up = (self.environment.parsed_options.run_time or self._stages) and not self._finished()
+        self._drain(DRAIN_S)
         self._finish(interrupted=False, stopped_by="time" if time_is_up else None)
 
     def quitting(self) -> None:
@@ -259,7 +274,8 @@ class Node:
         if self.worker is not None:
             self._deliver(deadline_s)
         else:
-            self.runner.send_message("lg-w-drain", {"deadline_s": deadline_s})
+            run = self.master.info.run if self.master.info is not None else ""
+            self.runner.send_message("lg-w-drain", {"deadline_s": deadline_s, "run": run})
             self.master.wait_for_finals(self._alive, deadline_s + FINALS_S)
 
     def _finish(self, *, interrupted: bool, stopped_by: str | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -24,6 +25,10 @@ APIS = ("chat", "completions", "responses", "messages")
 CLIENTS = ("loadgen", "openai")
 OVERFLOW = ("refuse", "skip", "compact")
 NONCE_SCOPES = ("session", "family", "group", "run", "none")
+
+
+_LEAST_RATE = 1e-6  # sessions a second: one in twelve days
+_MOST = 100_000
 
 
 def _flag(
@@ -222,6 +227,15 @@ class Options:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InputError(f"{flag_name(name)} must be above 0, not {value}")
+        for name, value in vars(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InputError(f"{flag_name(name)} must be a finite number, not {value}")
+        if self.seed < 0:
+            raise InputError(f"--seed must not be negative, and is {self.seed}")
+        if self.rate is not None and self.rate < _LEAST_RATE:
+            raise InputError(f"--rate must be at least {_LEAST_RATE:g}, not {self.rate:g}")
+        if self.copies > _MOST or self.warmup > _MOST:
+            raise InputError(f"--copies and --warmup take at most {_MOST:,}")
         if self.schedule == "open" and self.rate is None:
             raise InputError("--schedule open needs --rate, the sessions that arrive a second")
         if self.answers == "tokens" and self.api != "completions":
@@ -234,7 +248,13 @@ class Options:
             raise InputError("--client openai does not speak --api messages")
         from loadgen.replay.wire import headers  # `--help` shall not load a JSON library
 
-        headers.parse(self.header)
+        for name, _ in headers.parse(
+            [*self.header, *([f"{self.session_header}: x"] if self.session_header else [])]
+        ):
+            if name.lower() in ("x-request-id", "authorization"):
+                raise InputError(
+                    f"the header {name} is loadgen's own: each turn's id, and the key with --auth-scheme"
+                )
         headers.credentials(None, scheme=self.auth_scheme)
         if self.proxy and self.client == "openai":
             raise InputError("--client openai does not go through a proxy")
@@ -360,7 +380,8 @@ def to_arguments(options: Options) -> list[str]:
         if value == spec.default:
             continue
         if isinstance(value, tuple):
-            words += [word for item in value for word in (flag_name(name), item)]
+            words += [f"{flag_name(name)}={item}" for item in value]
         else:
-            words += [flag_name(name)] if value is True else [flag_name(name), str(value)]
+            # One word, so that a value that begins with a dash is not taken for a flag.
+            words.append(flag_name(name) if value is True else f"{flag_name(name)}={value}")
     return words

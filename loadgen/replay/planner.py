@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -103,11 +103,18 @@ class Planner:
                 f"{self._skipped} turns that would not fit the model are left out, with all that follow them"
             )
         out = [
-            copy for number in range(self._options.copies) for copy in _copies(list(planned.values()), number)
+            copy
+            for number in range(self._options.copies)
+            for copy in _copies(list(planned.values()), number, self._by_id)
         ]
         if self._options.copies > 1 and self._options.schedule != "timed":
             random.Random(self._options.seed).shuffle(out)
-        return self._warmups(out) + [s for s in out if s.turns or s.children]
+        played = {s.id for s in out if s.turns}
+        orphans = {child for s in out if not s.turns for child, _, _ in s.children}
+        for s in out:
+            s.children = [entry for entry in s.children if entry[0] in played]
+            s.child = s.child and s.id not in orphans  # a parent without a turn starts nobody
+        return self._warmups(out) + [s for s in out if s.turns]
 
     def _prove_nonce(self, count: Callable[[str], int]) -> None:
         proven = nonce.prove(count)
@@ -245,7 +252,7 @@ class Planner:
         able = [session for session in sessions if session.turns and not session.child]
         return [
             PlannedSession(
-                id=f"warmup-{number}",
+                id=_free(f"warmup-{number}", self._by_id),
                 record=able[number % len(able)].record,
                 nonce_key=f"warmup {number}",
                 nonce_in_tools=able[number % len(able)].nonce_in_tools,
@@ -384,20 +391,29 @@ class Planner:
         )
 
 
-def _copies(sessions: list[PlannedSession], number: int) -> list[PlannedSession]:
+def _free(name: str, taken: Mapping[str, object]) -> str:
+    """The name itself, or with more tildes where the trace has a session of that name."""
+    while name in taken:
+        name += "~"
+    return name
+
+
+def _copies(sessions: list[PlannedSession], number: int, taken: Mapping[str, object]) -> list[PlannedSession]:
     """Copy `number` of all sessions: names, nonces and children of its own. Copy 0 is the original."""
     if number == 0:
         return sessions
     out = []
     for session in sessions:
         copy = PlannedSession(**{name: getattr(session, name) for name in session.__struct_fields__})
-        copy.id = f"{session.id}~{number}"
+        copy.id = _free(f"{session.id}~{number}", taken)
         copy.nonce_key = (
             f"{session.nonce_key} copy {number}"
             if session.nonce_key not in ("", "run")
             else session.nonce_key
         )
-        copy.children = [(f"{child}~{number}", after, waits) for child, after, waits in session.children]
+        copy.children = [
+            (_free(f"{child}~{number}", taken), after, waits) for child, after, waits in session.children
+        ]
         out.append(copy)
     return out
 

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import gevent
 import orjson
@@ -32,6 +33,8 @@ ABORTED = "aborted"  # `finish` of a turn that was cut because its recorded one 
 
 class Link(Protocol):
     """A connection of either client."""
+
+    interrupted: Exchange | None
 
     def exchange(self, request: Request, timeouts: Timeouts) -> Exchange: ...
     def abort(self) -> None: ...
@@ -71,6 +74,8 @@ class SessionPlayer:
         job = settings.job
         self.plan = job.sessions[number]
         self.cut = False
+        # An id may hold anything, a header may not.
+        self._header_id = quote(self.plan.id, safe="~!*'()")[:200]
         self._settings = settings
         self._records = records
         self._timeouts = timeouts(job)
@@ -125,11 +130,18 @@ class SessionPlayer:
         parts = self._transcript.body(head, tail)
         attempt = turn.attempt
         while True:
-            exchange = self._exchange(parts, turn, attempt)
+            try:
+                exchange = self._exchange(parts, turn, attempt)
+            except gevent.GreenletExit:
+                if (seen := self._link.interrupted) is not None:  # the server got it, so it is a sample
+                    self._settings.emit(
+                        self.plan, self._sample(turn, attempt, intended_ns, cap_wait_ns, seen)
+                    )
+                raise
             self._settings.emit(self.plan, self._sample(turn, attempt, intended_ns, cap_wait_ns, exchange))
             if not exchange.stale or attempt > turn.attempt:
                 break
-            attempt += 1
+            attempt = 1 + max(other.attempt for other in self.plan.turns if other.index == turn.index)
         self._answer(record, exchange)
         return exchange.end_ns
 
@@ -156,7 +168,7 @@ class SessionPlayer:
         collect = job.answers != "recorded"
         headers = [("X-Request-Id", self._request_id(turn, attempt))]
         if job.session_header:
-            headers.append((job.session_header, self.plan.id))
+            headers.append((job.session_header, self._header_id))
         request = Request(
             path=self._settings.api.PATH,
             parts=parts,
@@ -175,7 +187,7 @@ class SessionPlayer:
         return exchange
 
     def _request_id(self, turn: PlannedTurn, attempt: int) -> str:
-        return f"{self._settings.job.run[-8:]}-{self.plan.id}-{turn.index}-{attempt}"
+        return f"{self._settings.job.run[-8:]}-{self._header_id}-{turn.index}-{attempt}"
 
     def _recorded_answer(self, record: Turn) -> None:
         if isinstance(self._transcript, Transcript):

@@ -222,6 +222,10 @@ def _guard(options: Options, apis: list[Api], job: Job) -> None:
     if not job.turns:
         raise InputError(f"{job.trace} holds no turn to play")
     planned = job.prompt_tokens
+    if options.max_prompt_tokens is not None and planned is None:
+        raise InputError(
+            "--max-prompt-tokens cannot be kept: nobody can tell how many tokens these prompts have at this endpoint"
+        )
     if options.max_prompt_tokens is not None and planned is not None and planned > options.max_prompt_tokens:
         raise InputError(
             f"the run would send {planned:,} prompt tokens, more than --max-prompt-tokens {options.max_prompt_tokens:,}"

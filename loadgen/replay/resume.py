@@ -14,7 +14,8 @@ from loadgen.errors import InputError
 from loadgen.measure.journal import SampleReader
 from loadgen.measure.run import RunInfo, read_run
 from loadgen.measure.sample import ErrorClass, TurnClass
-from loadgen.replay.job import JOB_FILE, Job, read_job
+from loadgen.replay.fleet.rundir import lock
+from loadgen.replay.job import JOB_FILE, Job, PlannedSession, read_job
 
 # Incidents that are over once the run goes on.
 _OVER = {"lost_worker", "missing_final"}
@@ -26,6 +27,7 @@ def resume(run_dir: Path) -> tuple[Job, RunInfo, dict[str, int]]:
     Raises InputError when the run is finished, or nothing can be resumed.
     """
     info = read_run(run_dir)
+    lock(run_dir).close()  # only asks: the process that goes on with the run takes it
     if info.state == "finished" and not any(i.code in _OVER for i in info.incidents):
         raise InputError(f"{run_dir} is finished; there is nothing to resume")
     job = read_job(run_dir / JOB_FILE)
@@ -33,26 +35,27 @@ def resume(run_dir: Path) -> tuple[Job, RunInfo, dict[str, int]]:
         raise InputError(
             f"{run_dir} was played with --answers {job.answers}: what its sessions said is not kept, so they cannot go on"
         )
-    over: dict[str, set[int]] = {}
-    tries: dict[tuple[str, int], int] = {}
+    over: set[tuple[str, int, int]] = set()
+    sent: set[tuple[str, int, int]] = set()
     for sample in SampleReader(run_dir):
-        tries[sample.session, sample.turn] = max(tries.get((sample.session, sample.turn), 0), sample.attempt)
+        key = (sample.session, sample.turn, sample.attempt)
+        sent.add(key)
         if sample.error is not ErrorClass.CANCELLED:
-            over.setdefault(sample.session, set()).add(sample.turn)
+            over.add(key)
     done: dict[str, int] = {}
     for session in job.sessions:
         if session.warmup:
             done[session.id] = len(session.turns)
             continue
-        known = over.get(session.id, set())
         count = 0
-        while count < len(session.turns) and session.turns[count].index in known:
+        while count < len(session.turns):
+            turn = session.turns[count]
+            if (session.id, turn.index, turn.attempt) not in over:
+                break
             count += 1
         done[session.id] = count
-        if count < len(session.turns) and (session.id, session.turns[count].index) in tries:
-            turn = session.turns[count]
-            turn.attempt = tries[session.id, turn.index] + 1
-            turn.klass = TurnClass.RETRY
+        if count < len(session.turns):
+            _send_again(session, count, sent)
     left = sum(len(s.turns) - done[s.id] for s in job.sessions)
     info.notes.append(
         f"The run was {info.state} and taken up again for its last {left} turns; the server's caches may have changed in between."
@@ -63,3 +66,16 @@ def resume(run_dir: Path) -> tuple[Job, RunInfo, dict[str, int]]:
     info.schedule.pop("stopped_by", None)
     info.resumed.append(datetime.now(UTC).isoformat(timespec="milliseconds"))
     return job, info, done
+
+
+def _send_again(session: PlannedSession, position: int, sent: set[tuple[str, int, int]]) -> None:
+    """Number the turn that was cut as one more attempt, and the attempts of the trace behind it after that."""
+    turn = session.turns[position]
+    known = [attempt for name, index, attempt in sent if (name, index) == (session.id, turn.index)]
+    if turn.attempt not in known:
+        return
+    shift = max(known) + 1 - turn.attempt
+    turn.klass = TurnClass.RETRY
+    for later in session.turns[position:]:
+        if later.index == turn.index:
+            later.attempt += shift

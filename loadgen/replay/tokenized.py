@@ -36,6 +36,7 @@ def render(planner: Planner, renderer: Renderer, job: Job) -> None:
         steps: list[Step] = []
         before: list[int] = []
         total = 0  # tokens of the prompt before, as it will be sent
+        rendered = 0  # of which the first so many are the rendering's; behind them stand generated ones
         for position, prompt in enumerate(prompts):
             ids = renderer.prompt(prompt, tools)
             planned = session.turns[position - session.lead] if position >= session.lead else None
@@ -49,15 +50,18 @@ def render(planner: Planner, renderer: Renderer, job: Job) -> None:
                 generated = (last.output_tokens or 0) if last is not None else 0
                 if position - 1 < session.lead:
                     tail = None  # nothing was generated for a turn that was not sent
+            own = (
+                job.answers == "tokens" and position > session.lead
+            )  # the server's ids stand behind the prompt before
             if tail is not None:
                 steps.append(Step(False, _joined(tail)))
                 reuse, total = total + max(0, generated - 1), total + generated + len(tail)
-            elif kept == len(before):
-                steps.append(Step(False, _joined(ids[kept:])))
-                reuse, total = kept if position > session.lead else 0, len(ids)
             else:
-                steps.append(Step(True, _joined(ids)))
-                reuse, total = kept if position > session.lead else 0, len(ids)
+                steps.append(
+                    Step(own or kept < len(before), _joined(ids if own or kept < len(before) else ids[kept:]))
+                )
+                reuse, total = min(kept, rendered) if position > session.lead else 0, len(ids)
+                rendered = len(ids)
             if planned is not None:
                 planned.target_tokens, planned.expected_reuse = total, reuse
             before = ids

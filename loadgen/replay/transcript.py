@@ -45,6 +45,8 @@ class Transcript:
         ref = blob_ref(message)
         if ref is None and not head:
             return [self._encode(message)]
+        if isinstance(message.get("content"), list):
+            return [self._encode({**message, "content": _in_front(nonce, message["content"])})]
         before, after = self._encode({**message, "content": _MARK}).split(_MARK_JSON)
         if ref is None:
             return [before + head + escaped(_text(message.get("content"))) + after]
@@ -87,6 +89,14 @@ class Transcript:
     def body(self, head: bytes, tail: bytes) -> list[Part]:
         """The request body: `head`, the messages joined by commas, `tail`. The cost is a few references a turn."""
         return [head, *self._flat, tail]
+
+
+def _in_front(nonce: str, parts: list[Any]) -> list[Any]:
+    """Content parts with the nonce at the beginning of the first text, which an image may not hide."""
+    first = parts[0] if parts else None
+    if isinstance(first, dict) and isinstance(first.get("text"), str):
+        return [{**first, "text": nonce + first["text"]}, *parts[1:]]
+    return [{"type": "text", "text": nonce}, *parts]
 
 
 def _text(content: Any) -> str:

@@ -21,6 +21,20 @@ def request_headers(
     return (*headers.credentials(api_key(key_variable), scheme=scheme, api=api), *headers.parse(expanded))
 
 
+def hide(lines: Iterable[str]) -> tuple[str, ...]:
+    """The same headers with literal values moved into this process's environment, which its children inherit: what is a
+    secret need not be told apart, no file of the run and no command line holds any value."""
+    hidden = []
+    for number, line in enumerate(lines):
+        name, _, value = line.partition(":")
+        if "$" not in value:
+            variable = f"LOADGEN_HEADER_{number}"
+            os.environ[variable] = value.strip()
+            line = f"{name}: ${variable}"
+        hidden.append(line)
+    return tuple(hidden)
+
+
 def _value(match: re.Match[str]) -> str:
     value = os.environ.get(match[1])
     if value is None:

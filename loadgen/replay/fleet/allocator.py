@@ -108,6 +108,25 @@ class Allocator:
         """The first byte of a session's first turn is about to be sent."""
         self.states[session].started = True
 
+    def withdraw(self, ticket: Ticket) -> None:
+        """The lane that asked is gone."""
+        self.asking = deque(entry for entry in self.asking if entry[1] != ticket)
+
+    def give_back(self, session: int) -> None:
+        """A grant that found no lane any more is dealt again, to the same worker if the session was begun there."""
+        state = self.states[session]
+        if not state.busy or state.lost or state.done:
+            return
+        state.busy = False
+        if not state.started:
+            state.owner = None
+        if self.job.sessions[session].warmup:
+            self._warming -= 1
+            self._warmups.appendleft(session)
+        else:
+            self.in_flight -= 1
+            self._pending.appendleft(session)
+
     def session_done(self, session: int, *, cut: bool) -> None:
         """A session that was granted as a whole is over."""
         state = self.states[session]

@@ -6,6 +6,7 @@ A run on one process has master and worker in the same place. Nothing here plays
 from __future__ import annotations
 
 import platform
+import shutil
 import sys
 import time
 from collections import deque
@@ -20,6 +21,7 @@ import psutil
 from gevent.event import Event
 
 from loadgen import __version__
+from loadgen.errors import InputError
 from loadgen.measure.hist import HistogramSet
 from loadgen.measure.run import Clock, Endpoint, Incident, Plan, RunInfo, write_run
 from loadgen.replay.fleet.allocator import Allocator, Grant, Sessions, Sweep
@@ -98,6 +100,18 @@ class Master:
         self.allocator.ask(worker, data["ticket"])
         self._pump(data["ticket"])
 
+    def on_withdraw(self, worker: str, data: dict[str, Any]) -> None:
+        """The lane behind a ticket was taken away while it waited."""
+        if self._current(data) and self.allocator is not None:
+            self.allocator.withdraw(data["ticket"])
+            self._entering = deque(entry for entry in self._entering if entry[1] != data["ticket"])
+
+    def on_give_back(self, worker: str, data: dict[str, Any]) -> None:
+        """A grant arrived where its lane was gone."""
+        if self._current(data) and self.allocator is not None:
+            self.allocator.give_back(data["session"])
+            self._pump()
+
     def on_started(self, worker: str, data: dict[str, Any]) -> None:
         if self._current(data) and self.allocator is not None:
             self.allocator.started(data["session"])
@@ -174,6 +188,10 @@ class Master:
     def on_snapshot(self, worker: str, data: dict[str, Any]) -> None:
         """Keep the newest cumulative snapshot of each worker; old and foreign ones do no harm."""
         if not data or not self._current(data):
+            return
+        if data.get("idle"):  # it never took part in this run
+            self.finals.add(worker)
+            self._news.set()
             return
         known = self.latest.get(worker)
         if known is None or data["seq"] > known["seq"]:
@@ -305,7 +323,12 @@ class Master:
             info.clocks[snapshot["worker"]] = Clock(mono_ns=snapshot["mono_ns"], wall_ns=snapshot["wall_ns"])
             for code, detail in snapshot["incidents"]:
                 self._incident(code, detail)
-        write_run(run_dir, info)
+        if allocator.job.rendered is not None:
+            shutil.rmtree(allocator.job.rendered, ignore_errors=True)
+        try:
+            write_run(run_dir, info)
+        except InputError as error:
+            self._incident("lost_samples", str(error))
         return info
 
     def merged(self) -> HistogramSet:
@@ -371,7 +394,9 @@ def describe_run(job: Job, prepared: dict[str, Any], run: str, arguments: list[s
             prompt_tokens=job.prompt_tokens,
             output_tokens=job.output_tokens,
             turns_by_session={
-                session.id: len(session.turns) for session in job.sessions if not session.warmup
+                session.id: len({turn.index for turn in session.turns})
+                for session in job.sessions
+                if not session.warmup
             },
         ),
         template=prepared["template"],

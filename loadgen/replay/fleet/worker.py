@@ -58,6 +58,7 @@ class Worker:
         self._on_sample = on_sample
         self._tickets: dict[str, AsyncResult] = {}
         self._ticket = 0
+        self._withdrawn: dict[str, str] = {}  # ticket of a lane that is gone -> what it had asked for
         self._players: dict[int, SessionPlayer] = {}
         self._lanes = 0
         self._idle = Event()
@@ -204,15 +205,39 @@ class Worker:
                 kind, {**(data or {}), "ticket": ticket, "run": run or (self.job.run if self.job else "")}
             )
             answer: dict[str, Any] = result.get()
+        except gevent.GreenletExit:  # Locust took this lane away while it waited
+            self._withdraw(kind, ticket, result)
+            raise
         finally:
             del self._tickets[ticket]
         return answer
+
+    def _withdraw(self, kind: str, ticket: str, result: AsyncResult) -> None:
+        """What a lane that is gone had asked for is given back, whether the answer is here already or under way."""
+        if self.job is None or kind not in ("ask", "enter"):
+            return
+        self._withdrawn[ticket] = kind
+        if result.ready():
+            self._give_back(ticket, result.get())
+        else:
+            self._send("withdraw", {"run": self.job.run, "ticket": ticket})
+
+    def _give_back(self, ticket: str, answer: dict[str, Any]) -> None:
+        kind = self._withdrawn.pop(ticket, None)
+        if self.job is None or kind is None or answer.get("kind") == "end":
+            return
+        if kind == "enter":
+            self._send("leave", {"run": self.job.run})
+        else:
+            self._send("give_back", {"run": self.job.run, "session": answer["session"]})
 
     def answered(self, data: dict[str, Any]) -> None:
         """The master's answer to a ticket."""
         result = self._tickets.get(data["ticket"])
         if result is not None:
             result.set(data)
+        else:
+            self._give_back(data["ticket"], data)
 
     # lanes
 
@@ -237,15 +262,19 @@ class Worker:
             if self.job is not None and not self.draining:
                 self._give_up(job, grant)
             raise
-        except Exception as error:  # a bug of ours must end the run, not leave it waiting for this lane
-            log.debug("a lane broke", exc_info=True)
-            words = f"{type(error).__name__}: {error}"
-            self.incidents.append(("internal_error", words))
-            self._send("stop", {"run": job.run, "why": words})
+        except Exception as error:  # noqa: BLE001 - a bug of ours must end the run, not leave it waiting for this lane
+            self._broke(job, error)
         finally:
             self._lanes -= 1
             if self._lanes == 0:
                 self._idle.set()
+
+    def _broke(self, job: Job, error: Exception) -> None:
+        """Something of ours failed: nothing more is dealt, and the run says so."""
+        log.debug("a lane broke", exc_info=True)
+        words = f"{type(error).__name__}: {error}"
+        self.incidents.append(("internal_error", words))
+        self._send("stop", {"run": job.run, "why": words})
 
     def _give_up(self, job: Job, grant: Grant) -> None:
         """The session of a lane that was taken away is cut."""
@@ -290,30 +319,42 @@ class Worker:
         if not self._sleep_until(intended_ns):
             return True
         player = self._player(number, skip)
-        running: list[tuple[bool, gevent.Greenlet]] = []
-        first = True
+        children: list[gevent.Greenlet] = []
         try:
-            while player.left:
-                turn = player.upcoming
-                if not first:
-                    intended_ns += int(turn.gap_s / job.time_scale * 1e9)
-                    if self.draining or not self._sleep_until(intended_ns):
-                        return True
-                first = False
-                intended_ns = self._play(player, intended_ns)
-                if player.cut:
-                    return True
-                if not player.left or player.upcoming.index != turn.index:  # the last attempt
-                    running += self._spawn_children(job, player.plan, turn.index, intended_ns)
-                awaited = [child for waits, child in running if waits]
-                if awaited:
-                    gevent.joinall(awaited)
-                    intended_ns = max(intended_ns, monotonic_ns())
-                running = [entry for entry in running if not entry[1].dead]
+            cut = self._play_turns(job, player, intended_ns, children)
+            gevent.joinall(children)  # what they measure belongs to this lane, however their parent ended
+            return cut
+        except gevent.GreenletExit:
+            gevent.killall(children)
+            raise
         finally:
             player.close()
             self._players.pop(number, None)
-        gevent.joinall([child for _, child in running])
+
+    def _play_turns(
+        self, job: Job, player: SessionPlayer, intended_ns: int, children: list[gevent.Greenlet]
+    ) -> bool:
+        """All turns that are left; `children` grows by the sub-agents that were started. True: the session was cut."""
+        awaited: list[gevent.Greenlet] = []
+        first = True
+        while player.left:
+            turn = player.upcoming
+            if not first:
+                intended_ns += int(turn.gap_s / job.time_scale * 1e9)
+                if self.draining or not self._sleep_until(intended_ns):
+                    return True
+            first = False
+            intended_ns = self._play(player, intended_ns)
+            if player.cut:
+                return True
+            if not player.left or player.upcoming.index != turn.index:  # the last attempt
+                spawned = self._spawn_children(job, player.plan, turn.index, intended_ns)
+                children += [child for _, child in spawned]
+                awaited += [child for waits, child in spawned if waits]
+            if awaited:
+                gevent.joinall(awaited)
+                intended_ns = max(intended_ns, monotonic_ns())
+                awaited = []
         return False
 
     def _spawn_children(
@@ -326,8 +367,14 @@ class Worker:
                 number = self._numbers[session]
                 turns = job.sessions[number].turns
                 begin = ended_ns + int((turns[0].gap_s if turns else 0.0) / job.time_scale * 1e9)
-                spawned.append((waits, gevent.spawn(self._play_family, job, number, begin)))
+                spawned.append((waits, gevent.spawn(self._play_child, job, number, begin)))
         return spawned
+
+    def _play_child(self, job: Job, number: int, begin_ns: int) -> None:
+        try:
+            self._play_family(job, number, begin_ns)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._broke(job, error)
 
     def _sleep_until(self, moment_ns: int) -> bool:
         """False when the run drained meanwhile."""
@@ -372,13 +419,9 @@ class Worker:
         if plan.warmup:
             if self._warmups is None:
                 self._warmups = SampleWriter(self._run_dir / f"warmup-{self.worker}.jsonl")
-            self._warmups.write(sample)
+            self._store(job, self._warmups, sample)
             return
-        try:
-            self._journal.write(sample)
-        except JournalError as error:
-            self.incidents.append(("lost_samples", str(error)))
-            self._send("stop", {"run": job.run, "why": str(error)})
+        self._store(job, self._journal, sample)
         metrics.record(self.histograms, sample, job.time_scale)
         if sample.turn or job.schedule["kind"] in (
             "sweep",
@@ -400,3 +443,11 @@ class Worker:
         if job.stop_after is not None:
             self._send("turn", {"run": job.run})
         self._on_sample(sample)
+
+    def _store(self, job: Job, journal: SampleWriter, sample: Sample) -> None:
+        """Write a sample; a disk that refuses ends the run, with what was measured before."""
+        try:
+            journal.write(sample)
+        except JournalError as error:
+            self.incidents.append(("lost_samples", str(error)))
+            self._send("stop", {"run": job.run, "why": str(error)})

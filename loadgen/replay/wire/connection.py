@@ -67,6 +67,7 @@ class Connection:
         self._reader: Any = None
         self._writer: Any = None
         self._turn: Turn | None = None
+        self.interrupted: Exchange | None = None  # what was seen of the exchange whose greenlet was killed
 
     # for the calling greenlet
 
@@ -84,6 +85,8 @@ class Connection:
             if not turn.over:
                 turn.waiter.get()
         except BaseException:
+            self._fail(turn, ErrorClass.CANCELLED, "the lane was taken away")
+            self.interrupted = turn.exchange
             self._drop()
             raise
         finally:

@@ -82,6 +82,7 @@ class OpenAIConnection:
         self._client = _clients[identity]
         self._connect_timeout_s = connect_timeout_s
         self._greenlet: Any = None
+        self.interrupted: Exchange | None = None
 
     def exchange(self, request: Request, timeouts: Timeouts) -> Exchange:
         """Play one request; never raises for what a server does."""
@@ -106,6 +107,13 @@ class OpenAIConnection:
             exchange.fail(_timeout(exchange), f"not complete within {timeouts.total_s:g} s")
         except BadEventError as error:
             exchange.fail(ErrorClass.MALFORMED, str(error))
+        except (
+            UnicodeDecodeError,
+            AttributeError,
+            TypeError,
+            KeyError,
+        ) as error:  # the SDK's own, on garbage
+            exchange.fail(ErrorClass.MALFORMED, f"{type(error).__name__}: {error}")
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in _SDK_MODULES:
                 raise
