@@ -19,7 +19,7 @@ from loadgen.replay.wire.exchange import Exchange
 from loadgen.replay.wire.fetch import fetch
 from loadgen.replay.wire.target import Target
 
-TICK_S = 2.0
+TICK_S = 1.0
 _RETRIES, _RETRY_S = 3, 0.02
 
 
