@@ -2,7 +2,7 @@
 # Serve the lab's model with real vLLM on 127.0.0.1:$PORT (default 8000) and wait until it answers (60 to 130 s).
 # usage: up.sh off|lmcache
 #   KV_BLOCKS  KV pool in blocks of 128 tokens (default 1300, which holds the longest prompt once)
-#   MAX_LEN    longest prompt in tokens (default 163840); the pool must hold one
+#   MAX_LEN    longest prompt in tokens (default 163840); the pool must hold one and a block more
 #   LMCache's /metrics and /status: http://127.0.0.1:6580; its files: $LAB/kv (they outlive a restart; delete them for a cold start)
 set -euo pipefail
 arm=${1:?usage: up.sh off|lmcache}; LAB=${LAB:-$PWD/.lab}; PORT=${PORT:-8000}

@@ -110,7 +110,7 @@ class Lab:
                 **os.environ,
                 "LAB": str(self.folder),
                 "KV_BLOCKS": str(POOL_BLOCKS),
-                "MAX_LEN": str(128 * POOL_BLOCKS),
+                "MAX_LEN": str(128 * (POOL_BLOCKS - 1)),
             },
         )
 
