@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from loadgen.errors import InputError
 from loadgen.replay import nonce, plan
 from loadgen.replay.content import Contents, blob_ref
+from loadgen.replay.copies import copied, free_name
 from loadgen.replay.job import PlannedSession, PlannedTurn
 from loadgen.replay.options import Options
 from loadgen.replay.rendering import Renderer, remembering
@@ -105,7 +106,7 @@ class Planner:
         out = [
             copy
             for number in range(self._options.copies)
-            for copy in _copies(list(planned.values()), number, self._by_id)
+            for copy in copied(list(planned.values()), number, self._by_id)
         ]
         if self._options.copies > 1 and self._options.schedule != "timed":
             random.Random(self._options.seed).shuffle(out)
@@ -252,7 +253,7 @@ class Planner:
         able = [session for session in sessions if session.turns and not session.child]
         return [
             PlannedSession(
-                id=_free(f"warmup-{number}", self._by_id),
+                id=free_name(f"warmup-{number}", self._by_id),
                 record=able[number % len(able)].record,
                 nonce_key=f"warmup {number}",
                 nonce_in_tools=able[number % len(able)].nonce_in_tools,
@@ -389,33 +390,6 @@ class Planner:
             gap_kind=kind,
             abort_s=cut_after,
         )
-
-
-def _free(name: str, taken: Mapping[str, object]) -> str:
-    """The name itself, or with more tildes where the trace has a session of that name."""
-    while name in taken:
-        name += "~"
-    return name
-
-
-def _copies(sessions: list[PlannedSession], number: int, taken: Mapping[str, object]) -> list[PlannedSession]:
-    """Copy `number` of all sessions: names, nonces and children of its own. Copy 0 is the original."""
-    if number == 0:
-        return sessions
-    out = []
-    for session in sessions:
-        copy = PlannedSession(**{name: getattr(session, name) for name in session.__struct_fields__})
-        copy.id = _free(f"{session.id}~{number}", taken)
-        copy.nonce_key = (
-            f"{session.nonce_key} copy {number}"
-            if session.nonce_key not in ("", "run")
-            else session.nonce_key
-        )
-        copy.children = [
-            (_free(f"{child}~{number}", taken), after, waits) for child, after, waits in session.children
-        ]
-        out.append(copy)
-    return out
 
 
 def _common_start(a: str, b: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import gevent
 import msgspec
-from gevent.event import AsyncResult, Event
+from gevent.event import Event
 from gevent.lock import RLock
 
 from loadgen.measure import metrics
@@ -28,6 +27,7 @@ from loadgen.replay.fleet.allocator import Grant
 from loadgen.replay.fleet.health import Health
 from loadgen.replay.fleet.remote import Shipper, fetch_job
 from loadgen.replay.fleet.scrape import Isolation
+from loadgen.replay.fleet.tickets import Tickets
 from loadgen.replay.job import Job, PlannedSession, read_job
 from loadgen.replay.player import SessionPlayer, Settings
 from loadgen.replay.transport import request_headers, tls_context
@@ -56,9 +56,7 @@ class Worker:
     def __init__(self, send: Send, on_sample: Callable[[Sample], None]) -> None:
         self._send = send
         self._on_sample = on_sample
-        self._tickets: dict[str, AsyncResult] = {}
-        self._ticket = 0
-        self._withdrawn: dict[str, str] = {}  # ticket of a lane that is gone -> what it had asked for
+        self._tickets = Tickets(send)
         self._players: dict[int, SessionPlayer] = {}
         self._lanes = 0
         self._idle = Event()
@@ -126,7 +124,7 @@ class Worker:
                 return
 
             def ask(kind: str, data: dict[str, Any]) -> dict[str, Any]:
-                return self._ask(kind, data, run=run)
+                return self._tickets.ask(kind, run, data)
 
             self._open(read_job(fetch_job(ask, run)))
             self._absent = None
@@ -151,8 +149,7 @@ class Worker:
         if self._shipper is not None:
             with gevent.Timeout(_SHIP_S, False):  # a master that is gone takes nothing; the files stay here
                 self._shipper.close()
-        for ticket in self._tickets.values():
-            ticket.set({"kind": "end", "parked": False})
+        self._tickets.end()
         gc.unfreeze()
 
     def drain(self, deadline_s: float) -> None:
@@ -190,54 +187,15 @@ class Worker:
         if self.job is None or self.draining:
             return Grant("end"), monotonic_ns()
         asked_ns = monotonic_ns()
-        answer = self._ask("ask")
+        answer = self._tickets.ask("ask", self.job.run)
         grant = Grant(
             answer["kind"], answer.get("session", -1), answer.get("skip", 0), answer.get("start_s", 0.0)
         )
         return grant, monotonic_ns() if answer["parked"] else asked_ns
 
-    def _ask(self, kind: str, data: dict[str, Any] | None = None, *, run: str = "") -> dict[str, Any]:
-        self._ticket += 1
-        ticket = f"{os.getpid()}-{self._ticket}"
-        result = self._tickets[ticket] = AsyncResult()
-        try:
-            self._send(
-                kind, {**(data or {}), "ticket": ticket, "run": run or (self.job.run if self.job else "")}
-            )
-            answer: dict[str, Any] = result.get()
-        except gevent.GreenletExit:  # Locust took this lane away while it waited
-            self._withdraw(kind, ticket, result)
-            raise
-        finally:
-            del self._tickets[ticket]
-        return answer
-
-    def _withdraw(self, kind: str, ticket: str, result: AsyncResult) -> None:
-        """What a lane that is gone had asked for is given back, whether the answer is here already or under way."""
-        if self.job is None or kind not in ("ask", "enter"):
-            return
-        self._withdrawn[ticket] = kind
-        if result.ready():
-            self._give_back(ticket, result.get())
-        else:
-            self._send("withdraw", {"run": self.job.run, "ticket": ticket})
-
-    def _give_back(self, ticket: str, answer: dict[str, Any]) -> None:
-        kind = self._withdrawn.pop(ticket, None)
-        if self.job is None or kind is None or answer.get("kind") == "end":
-            return
-        if kind == "enter":
-            self._send("leave", {"run": self.job.run})
-        else:
-            self._send("give_back", {"run": self.job.run, "session": answer["session"]})
-
     def answered(self, data: dict[str, Any]) -> None:
         """The master's answer to a ticket."""
-        result = self._tickets.get(data["ticket"])
-        if result is not None:
-            result.set(data)
-        else:
-            self._give_back(data["ticket"], data)
+        self._tickets.answered(data)
 
     # lanes
 
@@ -396,7 +354,7 @@ class Worker:
         waited_ns = 0
         if capped:
             began_ns = monotonic_ns()
-            if self._ask("enter").get("kind") == "end":
+            if self._tickets.ask("enter", self.job.run).get("kind") == "end":
                 return intended_ns
             waited_ns = monotonic_ns() - began_ns
         self.counts["in_flight"] += 1
