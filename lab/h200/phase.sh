@@ -4,6 +4,7 @@
 #   LIMIT    seconds that the phase may take (default 560). What does not fit is skipped and said. A phase that is called again goes
 #            on where it stopped; it finds the server of its arm if that still runs.
 #   LOADGEN  command that runs loadgen (default: python3 -m loadgen);  TRACE  trace of the closed loop, left out without
+#   SIM_TOKENIZER  tokenizer of the simulated endpoint (scale), where mistral-common's Tekken file is not installed
 set -uo pipefail
 arm=$1 out=$2 LOADGEN=${LOADGEN:-python3 -m loadgen} LIMIT=${LIMIT:-560}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -58,8 +59,9 @@ stop() { [ -e /tmp/vllm.pid ] && kill -TERM -- -"$(cat /tmp/vllm.pid)" 2>/dev/nu
 
 if [ "$arm" = scale ]; then
   for workers in 1 2 4 8; do
-    $LOADGEN sim --profile blog --arm offload --scale 1 --port 8000 >/tmp/sim.log 2>&1 & sim=$!
-    for _ in $(seq 60); do curl -sf -o /dev/null $url/health && break; sleep 0.5; done
+    $LOADGEN sim --profile blog --arm offload --scale 1 --port 8000 ${SIM_TOKENIZER:+--tokenizer "$SIM_TOKENIZER"} >/tmp/sim.log 2>&1 & sim=$!
+    for _ in $(seq 60); do curl -sf -o /dev/null $url/health && break; kill -0 $sim 2>/dev/null || break; sleep 0.5; done
+    curl -sf -o /dev/null $url/health || { say "the simulated endpoint did not start:"; tail -3 /tmp/sim.log; exit 1; }
     step "w$workers" 30 $LOADGEN run --host $url --arm "w$workers" --run-dir "$runs/w$workers" --schedule closed -u 400 \
       --processes "$workers" --sessions 400 --turns 1 --context-tokens 512 --output-tokens 400
     kill $sim; wait $sim 2>/dev/null
