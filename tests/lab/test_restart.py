@@ -28,7 +28,7 @@ def test_file_tier_outlives_both_processes(warm: Lab, tmp_path: Path) -> None:
 def test_kill_in_mid_sweep_is_reported(warm: Lab, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = warm.start(
-        folder, "--sessions", "4", "--turns", "40", "--context-tokens", "6000", "--output-tokens", "64"
+        folder, "--sessions", "4", "--turns", "20", "--context-tokens", "6000", "--output-tokens", "64"
     )
     end = time.monotonic() + 120
     while time.monotonic() < end and len(Run(0, "", folder, Counters()).samples) < 6:
