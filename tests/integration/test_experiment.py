@@ -47,6 +47,7 @@ def loadgen(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.nightly
 def test_from_file_to_verdict_and_on_after_a_break(tmp_path: Path) -> None:
     (tmp_path / "e.toml").write_text(FILE)
     first = loadgen(tmp_path, "experiment", "e.toml", "--out", "out", "--json")

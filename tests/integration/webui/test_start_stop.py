@@ -37,7 +37,18 @@ def test_the_buttons_of_the_web_ui(endpoint: str, cache: Path, tmp_path: Path) -
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    words = ["--schedule", "closed", "--sessions", "6", "--turns", "6", "--context-tokens", "1000", "--output-tokens", "300"]
+    words = [
+        "--schedule",
+        "closed",
+        "--sessions",
+        "6",
+        "--turns",
+        "6",
+        "--context-tokens",
+        "1000",
+        "--output-tokens",
+        "300",
+    ]
     process = Process(
         [sys.executable, "-m", "locust", "-f", str(paths.find("agent_loop.py")), "--host", endpoint, "--web-port", str(port),
          *words, "--out", str(tmp_path)],
@@ -73,4 +84,6 @@ def test_the_buttons_of_the_web_ui(endpoint: str, cache: Path, tmp_path: Path) -
     assert read_run(again).state == "finished"
     found = samples_in(again)
     assert len(found) == 36
-    assert all(s["cached_tokens"] == 0 for s in found if s["class"] == "first"), "the second run met the first one's prompts"
+    assert all(s["cached_tokens"] == 0 for s in found if s["class"] == "first"), (
+        "the second run met the first one's prompts"
+    )
