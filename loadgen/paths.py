@@ -31,7 +31,7 @@ def find(name: str) -> Path:
         for candidate in (folder / name, folder.parent / name):
             if candidate.is_file() and candidate.resolve().is_relative_to(folder.resolve()):
                 return candidate
-    known = sorted(p.name for kind in KINDS for p in data_dir(kind).glob("*.*"))
+    known = sorted(f"{kind}/{p.name}" for kind in KINDS for p in data_dir(kind).glob("[!.]*.*"))
     raise InputError(f"no shipped file is called {name!r}; there are: {', '.join(known)}")
 
 

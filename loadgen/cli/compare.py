@@ -1,4 +1,7 @@
-"""`loadgen compare A B [C…]`: runs or folders of runs against each other, by the rules of docs/statistics.md."""
+"""`loadgen compare A B [C…]`: runs or folders of runs against each other, by the rules of docs/statistics.md.
+
+Exit code 3 when a side is invalid or they did different work, 4 when the comparison is inconclusive, else 0: `loadgen gate`
+is what fails on a slower side."""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from loadgen.errors import InputError
+    from loadgen.errors import EXIT_INCONCLUSIVE, EXIT_INVALID, EXIT_OK, InputError
     from loadgen.report import markdown
     from loadgen.report.compare import as_json, compare
     from loadgen.report.sides import read_sides, run_folders, split
@@ -86,4 +89,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         for one in found:
             print_comparison(one, Console())
-    return 0
+    outcomes = {one.outcome for one in found}
+    if "invalid" in outcomes:
+        return EXIT_INVALID
+    return EXIT_INCONCLUSIVE if "inconclusive" in outcomes else EXIT_OK

@@ -54,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
     )
     for path in starter.write(wanted, args.out):
         print(f"wrote {path}")
+    if ".github" in starter.CI_FILES.get(wanted.ci, "") and not (args.out / ".git").exists():
+        print("GitHub reads workflows at the root of a repository alone: move .github there")
     print("next: loadgen doctor --host " + wanted.host)
     print(f"then: loadgen run {args.out / starter.WORKLOAD} --dry-run")
     return 0

@@ -67,6 +67,12 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return 0
     streams = options.in_flight or (options.width if options.schedule == "sweep" else fleet.users or 1)
+    dealt = sum(not session.warmup for session in prepared.job.sessions)
+    if options.schedule == "closed" and (fleet.users or 1) > dealt:
+        console.print(
+            f"note: {fleet.users} live sessions are asked for and {dealt} will ever run; --copies N deals each more than once",
+            markup=False,
+        )
     if hint := launch.sizing_hint(streams, fleet.processes):
         console.print(f"hint: {hint}", markup=False)
     run_dir, code = launch.play(prepared, options, fleet, arguments)

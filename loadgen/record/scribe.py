@@ -149,7 +149,7 @@ class Scribe:
             end_ns=exchange.end_ns,
             retry=retry_count(exchange.request_headers),
             utility=utility(prompt.model, prompt.system, bool(prompt.tools), prompt.max_tokens, identity),
-            answered=exchange.ending == "complete" and reply.finished,
+            answered=exchange.ending in ("complete", "client_abort") and reply.finished,
         )
         place = self._grouper.place(asked)
         if reply.response_id and line.api == "responses":
@@ -192,7 +192,7 @@ class Scribe:
             session=place.chain.id,
             index=place.index,
             attempt=place.attempt,
-            stop=_ENDED_AS.get(exchange.ending) or reply.stop or ("error" if reply.error else None),
+            stop=_stop(exchange, reply),
             seen=self._seen(exchange, reply),
             gap=self._gap(place, asked),
         )
@@ -351,6 +351,13 @@ def _worked_on(exchange: Exchange) -> bool:
     if exchange.ending in ("refused", "upstream_unreachable"):
         return False
     return exchange.status is None or exchange.status < 400
+
+
+def _stop(exchange: Exchange, reply: Reply) -> str | None:
+    """Why the answer ended. A client that closes on the last event, before the connection is finished, has aborted nothing."""
+    if exchange.ending == "client_abort" and reply.finished and reply.stop:
+        return reply.stop
+    return _ENDED_AS.get(exchange.ending) or reply.stop or ("error" if reply.error else None)
 
 
 def _count(value: Any) -> int | None:

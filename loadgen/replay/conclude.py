@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from loadgen.replay.fleet.master import Master
 from loadgen.report.gate import gate
 from loadgen.report.slo import read_slo
 from loadgen.report.terminal import print_verdict
-from loadgen.report.write import write_run
+from loadgen.report.words import printable
+from loadgen.report.write import REPORT_FILE, write_run
 
 log = logging.getLogger("loadgen")
 
@@ -30,6 +32,9 @@ def conclude(master: Master, slo: str | None, *, interrupted: bool) -> int:
         if not (master.lost or info.resumed):  # else the workers' snapshots are not the whole run
             info.merged_exactly = master.merged().snapshot() == measured.histograms.snapshot()
             write_run_file(run_dir, info)
+        if not os.environ.get("LOADGEN_QUIET"):  # else `loadgen run` shows them under its table
+            for one in measured.reasons:
+                print(f"INVALID {one.code}: {printable(str(one))} {one.remedy}", file=sys.stderr)
         if not (interrupted or measured.reasons):
             code = EXIT_OK
             if slo is not None:
@@ -44,4 +49,6 @@ def conclude(master: Master, slo: str | None, *, interrupted: bool) -> int:
         log.exception("the report of %s could not be built; `loadgen report` can try again", run_dir)
         code = EXIT_INTERNAL
     print(f"run folder: {run_dir}", file=sys.stderr)
+    if not os.environ.get("LOADGEN_QUIET") and (run_dir / REPORT_FILE).is_file():
+        print(f"report: {run_dir / REPORT_FILE}", file=sys.stderr)
     return code

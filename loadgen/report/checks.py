@@ -108,7 +108,7 @@ def _client(turns: Turns, info: RunInfo, client: Client) -> Iterator[Reason]:
     lag = client.loop_lag_us()
     if lag.p99 > LOOP_LAG_LIMIT_MS * 1000:
         yield reason(
-            Code.LOOP_LAG, f"p99 {lag.p99 / 1000:.0f} ms, at most {LOOP_LAG_LIMIT_MS:.0f} ms is accepted."
+            Code.LOOP_LAG, f"p99 {lag.p99 / 1000:.1f} ms, at most {LOOP_LAG_LIMIT_MS:.0f} ms is accepted."
         )
     if not len(turns):
         return

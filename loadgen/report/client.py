@@ -50,7 +50,12 @@ class Client:
 
     def loop_lag_us(self) -> LoopLag:
         """Over the run: the median interval's p50, the worst interval's p99 (with at least 20 timers), the maximum."""
-        rows = [row.loop_lag_us for found in self.rows.values() for row in found if row.loop_lag_us.n]
+        rows = [
+            row.loop_lag_us
+            for found in self.rows.values()
+            for row in (_running(found) or found)
+            if row.loop_lag_us.n
+        ]
         if not rows:
             return LoopLag()
         medians = sorted(row.p50 for row in rows)
@@ -84,6 +89,12 @@ class Client:
             if high >= 2 and high >= len(rows) / 10:
                 found.append(worker)
         return sorted(found)
+
+
+def _running(rows: list[ClientRow]) -> list[ClientRow]:
+    """All but the last line, whose interval holds the cut of the open streams and the closing of the files: no turn that
+    counts is timed there."""
+    return [row for row in rows if not row.final]
 
 
 def read_client(run_dir: Path) -> Client:

@@ -13,11 +13,17 @@ Summary = dict[str, Any]
 
 def headline(summaries: Sequence[Summary], *, comparable: bool = True) -> str:
     """For one run its TTFTs; for several, the last against the first, unless they did different work."""
+    invalid = [s["arm"] for s in summaries if not s["valid"]]
     if len(summaries) == 1:
-        return _single(summaries[0])
+        return f"Invalid: {_lower(_single(summaries[0]))}" if invalid else _single(summaries[0])
     if not comparable:
         return f"Not comparable: {' and '.join(s['arm'] for s in summaries)} did not do the same work"
-    return _pair(summaries[0], summaries[-1])
+    found = _pair(summaries[0], summaries[-1])
+    return f"Invalid ({', '.join(invalid)}): {found}" if invalid else found
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
 
 
 def typical(summary: Summary, group: str) -> tuple[str, float | None]:

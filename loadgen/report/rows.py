@@ -59,6 +59,10 @@ def rows(summaries: list[Summary]) -> Iterator[Row]:
     yield _row("stalled on TTFT", "sessions", summaries, lambda s: _percent(s["sessions"]["stall_share"]))
     yield _row("turns", "turns", summaries, lambda s: words.count(s["groups"]["all"]["turns"]))
     yield _row("errors", "turns", summaries, lambda s: words.count(s["groups"]["all"]["errors"]))
+    if any(s["groups"]["all"].get("aborted") for s in summaries):
+        yield _row(
+            "cut as recorded", "turns", summaries, lambda s: words.count(s["groups"]["all"].get("aborted"))
+        )
     yield _row("validity", "turns", summaries, lambda s: "valid" if s["valid"] else "INVALID")
 
 
@@ -120,7 +124,14 @@ def _tokens(summaries: list[Summary]) -> Iterator[Row]:
 
 
 def _tier(name: str) -> Callable[[Summary], str]:
-    return lambda s: _share(s["tiers"][name], sum(s["tiers"].values()))
+    """Tokens of one tier. Where every token's source is unknown, none is known to be 0."""
+
+    def cell(s: Summary) -> str:
+        tiers = s["tiers"]
+        known = tiers["compute"] + tiers["hbm"] + tiers["external"]
+        return _share(tiers[name] if known or name == "unknown" else None, sum(tiers.values()))
+
+    return cell
 
 
 def _percent(share: float | None) -> str:

@@ -35,7 +35,7 @@ def steady(turns: Turns, info: RunInfo, origin_ns: int) -> dict[str, Any] | None
         return None
     begin, end = ((stamp - origin_ns) / 1e9 * info.endpoint.time_scale for stamp in found)
     inside = turns.ok & (turns.end_ns > found[0]) & (turns.end_ns <= found[1])
-    count, output = int(np.count_nonzero(inside)), turns.output_tokens[inside]
+    count, output = int(np.count_nonzero(inside)), turns.output_tokens[inside & ~turns.aborted]
     return {
         "from_s": begin,
         "to_s": end,

@@ -112,12 +112,13 @@ def total_s(run: Measured) -> float | None:
 def group(run: Measured, name: str) -> dict[str, Any]:
     """Figures of one group of turns."""
     turns, inside = run.turns, member(run.turns, name)
-    ended = inside & turns.ok
+    ended = inside & turns.ok & ~turns.aborted
     figures = {metric: spread(run.histograms.get(metric, name)) for metric in metrics.METRICS}
     return {
         "turns": int(np.count_nonzero(inside)),
         "errors": int(np.count_nonzero(inside & ~turns.ok)),
         "censored": int(np.count_nonzero(inside & (turns.first_token_ns == ABSENT))),
+        "aborted": int(np.count_nonzero(inside & turns.aborted)),
         **figures,
         "prompt_tokens": _sum(turns.prompt_tokens, ended),
         "cached_tokens": _sum(turns.cached_tokens, ended),
@@ -142,7 +143,7 @@ def _seconds(us: float | None) -> float | None:
 
 
 def _sum(values: Ints, inside: Bools) -> int | None:
-    """Sum over the turns that ended well; null where one of them lacks the figure, or there is no such turn."""
+    """Sum over these turns; null where one of them lacks the figure, or there is none."""
     chosen = values[inside]
     if not chosen.size or (chosen == ABSENT).any():
         return None
@@ -151,7 +152,8 @@ def _sum(values: Ints, inside: Bools) -> int | None:
 
 def _rate(run: Measured, total: float | None) -> dict[str, float | None]:
     ok = run.turns.ok
-    output, prompt = _sum(run.turns.output_tokens, ok), _sum(run.turns.prompt_tokens, ok)
+    whole = ok & ~run.turns.aborted  # a turn cut as the recorded one was has no usage to count
+    output, prompt = _sum(run.turns.output_tokens, whole), _sum(run.turns.prompt_tokens, whole)
     limit_s = run.info.policy.get("slo_ttft_s")
     good = None
     if limit_s is not None:
@@ -185,7 +187,10 @@ def _sessions(run: Measured) -> dict[str, Any]:
     return {
         "n": count,
         "job_s": _raw_spread(job_us),
-        "stall_share": float(stalled.sum()) / whole if whole else None,
+        # a sweep's sessions wait for one another, so their life says nothing about their stalls
+        "stall_share": float(stalled.sum()) / whole
+        if whole and run.info.schedule.get("kind") != "sweep"
+        else None,
         "cut": checks.planned_gap(turns, run.info)[0],
     }
 

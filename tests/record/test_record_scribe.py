@@ -217,3 +217,60 @@ def test_an_error_of_ours_costs_one_turn_and_no_more(tmp_path: Path, monkeypatch
     scribe, lines, _ = play(tmp_path, [ask, ask | {"messages": MESSAGES[7:]}], Limits())
     assert "RecursionError" in lines[0]["problems"][0]
     assert (scribe.figures.turns, scribe.figures.unread, scribe.stopped) == (1, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("ending", "whole_answer", "stop"),
+    [
+        ("complete", True, "stop"),
+        ("client_abort", True, "stop"),  # it closed on the last event: the answer is whole
+        ("client_abort", False, "aborted"),
+        ("upstream_abort", False, "truncated"),
+    ],
+)
+def test_why_an_answer_ended(tmp_path: Path, ending: Ending, whole_answer: bool, stop: str) -> None:
+    chunks = [
+        {"choices": [{"index": 0, "delta": {"role": "assistant", "content": "hello"}}]},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+    ]
+    events = [b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks]
+    events = [*events, b"data: [DONE]\n\n"] if whole_answer else events[:1]
+    path = tmp_path / "t.jsonl"
+    with (
+        TraceWriter(path, Header(version=VERSION, fidelity="bodies"), live=True) as writer,
+        Journal(journal_path(path)) as journal,
+    ):
+        scribe = Scribe(
+            writer=writer,
+            journal=journal,
+            tokenizer=TOKENIZER,
+            redactor=Redactor(TOKENIZER.count),
+            ready=Ready(url="", mono_ns=0, wall_ns=0),
+            limits=Limits(),
+            say=lambda text: None,
+        )
+        scribe.take(
+            Exchange(
+                number=0,
+                method="POST",
+                target="/v1/chat/completions",
+                version="1.1",
+                request_headers=[],
+                request_body=json.dumps(
+                    {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+                ).encode(),
+                status=200,
+                response_headers=[("content-type", "text/event-stream")],
+                response_body=b"".join(events),
+                marks=[(2, len(b"".join(events)))],
+                received_ns=1,
+                end_ns=10**9,
+                ending=ending,
+            )
+        )
+        scribe.end()
+    finish(path, path)
+    trace = open_trace(path)
+    (turn,) = trace.turns(trace.sessions[0].id)
+    assert turn.stop == stop
+    assert scribe.figures.aborted == (stop != "stop")

@@ -187,11 +187,11 @@ def test_cli_writes_every_form(make_run: MakeRun, tmp_path: Path, capsys: pytest
 def test_cli_compare_forms(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
     off = make_run(sweep(arm="[red]<b>"), name="a", arm="[red]<b>")
     on = make_run(sweep(arm="on", reuse_s=6.6), name="b", arm="on")
-    assert main(["compare", str(off), str(on)]) == 0
+    assert main(["compare", str(off), str(on)]) == 4  # one run a side shows nothing
     assert "[red]<b>" in capsys.readouterr().out
-    assert main(["compare", str(off), str(on), "--json"]) == 0
+    assert main(["compare", str(off), str(on), "--json"]) == 4
     assert json.loads(capsys.readouterr().out)[0]["outcome"] == "inconclusive"
-    assert main(["compare", str(off), str(on), "--markdown"]) == 0
+    assert main(["compare", str(off), str(on), "--markdown"]) == 4
     assert "<b>" not in capsys.readouterr().out
     assert main(["compare", str(off)]) == 2
     assert main(["compare", str(off), "/does/not/exist"]) == 2

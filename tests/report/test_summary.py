@@ -12,6 +12,8 @@ from loadgen.errors import InputError
 from loadgen.measure.run import Incident, Plan, read_run
 from loadgen.measure.sample import ErrorClass, Sample
 from loadgen.report import build
+from loadgen.report.headline import headline
+from loadgen.report.rows import rows
 from loadgen.report.summary import summarize
 from loadgen.report.validity import Code, from_incident, reason
 
@@ -37,7 +39,7 @@ def test_keys_are_those_of_the_design(make_run: MakeRun) -> None:
     ]  # fmt: skip
     assert list(summary["groups"]) == ["all", "first", "reuse", "rebuilt"]
     assert list(summary["groups"]["all"]) == [
-        "turns", "errors", "censored", "ttft_s", "ttft_intended_s", "upload_s", "tpot_s", "chunk_gap_s", "e2e_s",
+        "turns", "errors", "censored", "aborted", "ttft_s", "ttft_intended_s", "upload_s", "tpot_s", "chunk_gap_s", "e2e_s",
         "prompt_tokens", "cached_tokens", "expected_reuse", "output_tokens",
     ]  # fmt: skip
     assert list(summary["groups"]["all"]["ttft_s"]) == ["mean", "p50", "p90", "p95", "p99", "max"]
@@ -266,3 +268,53 @@ def test_build_leaves_everything_and_can_be_repeated(make_run: MakeRun) -> None:
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a run folder"):
         build(tmp_path)
+
+
+def test_turns_cut_as_recorded_do_not_blank_the_sums(make_run: MakeRun) -> None:
+    samples = list(sweep(hit=139_776))
+    for sample in samples[-3:]:
+        sample.finish = "aborted"
+        sample.prompt_tokens = sample.cached_tokens = sample.output_tokens = None
+    summary = summarize(make_run(samples))
+    everything = summary["groups"]["all"]
+    assert (everything["turns"], everything["aborted"], everything["errors"]) == (50, 3, 0)
+    assert everything["output_tokens"] == 47 * OUTPUT
+    assert everything["cached_tokens"] == 37 * 139_776
+    assert summary["rate"]["output_tokens_s"] == pytest.approx(47 * OUTPUT / summary["total_s"])
+    table = {row.label: row.cells for row in rows([summary])}
+    assert table["cut as recorded"] == ["3"]
+
+
+def test_sources_that_nobody_told_are_not_zero(make_run: MakeRun) -> None:
+    samples = list(sweep())
+    for sample in samples:
+        sample.tiers = None
+    table = {row.label: row.cells[0] for row in rows([summarize(make_run(samples))])}
+    assert [table[name] for name in ("computed", "from HBM", "from external")] == ["–"] * 3
+    assert table["source unknown"].endswith("(100.0 %)")
+
+
+def test_a_sweep_has_no_stall_share(make_run: MakeRun) -> None:
+    shares = {
+        kind: summarize(make_run(sweep(), name=kind, schedule={"kind": kind}))["sessions"]["stall_share"]
+        for kind in ("sweep", "closed")
+    }
+    assert shares["sweep"] is None
+    assert 0 < shares["closed"] < 1
+
+
+def test_the_headline_of_an_invalid_run_says_so(make_run: MakeRun) -> None:
+    good = summarize(make_run(sweep(), name="a"))
+    bad = summarize(make_run(sweep(arm="on"), name="b", arm="on", client=[]))
+    assert not headline([good]).startswith("Invalid")
+    assert headline([bad]).startswith("Invalid: first token after")
+    assert headline([good, bad]).startswith("Invalid (on): ")
+
+
+def test_the_loop_after_the_last_turn_is_not_the_loop_that_measured(make_run: MakeRun) -> None:
+    late = {"p50": 100, "p99": 900_000, "max": 900_000, "n": 40}
+    last = client_line(mono_ns=MONO + 60 * SECOND, loop_lag_us=late)
+    before = client_line(mono_ns=MONO, final=False)
+    assert codes(make_run(sweep(), name="a", client=[before, last])) == []
+    assert codes(make_run(sweep(), name="b", client=[before, last | {"final": False}, last])) == ["loop_lag"]
+    assert codes(make_run(sweep(), name="c", client=[last])) == ["loop_lag"]  # it is all there is
