@@ -56,7 +56,8 @@ def rows(summaries: list[Summary]) -> Iterator[Row]:
     yield _row(
         "job time, mean", "sessions", summaries, lambda s: words.seconds(s["sessions"]["job_s"]["mean"])
     )
-    yield _row("stalled on TTFT", "sessions", summaries, lambda s: _percent(s["sessions"]["stall_share"]))
+    if any(s["sessions"]["stall_share"] is not None for s in summaries):
+        yield _row("stalled on TTFT", "sessions", summaries, lambda s: _percent(s["sessions"]["stall_share"]))
     yield _row("turns", "turns", summaries, lambda s: words.count(s["groups"]["all"]["turns"]))
     yield _row("errors", "turns", summaries, lambda s: words.count(s["groups"]["all"]["errors"]))
     if any(s["groups"]["all"].get("aborted") for s in summaries):

@@ -68,7 +68,8 @@ class Rate(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Sessions(msgspec.Struct, forbid_unknown_fields=True):
-    """`job_s`: first intended start to last end of a session; `stall_share`: part of it spent waiting for first tokens."""
+    """`job_s`: first intended start to last end of a session; `stall_share`: part of it spent waiting for first tokens,
+    null for a sweep, whose sessions wait for one another."""
 
     n: int
     job_s: Spread
