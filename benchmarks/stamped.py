@@ -60,11 +60,18 @@ def build() -> Path:
 
 @contextlib.contextmanager
 def server(
-    *, ttft_us: int, itl_us: int, tokens: int, jitter_percent: int = 0, step_us: int = 0
+    *,
+    ttft_us: int,
+    itl_us: int,
+    tokens: int,
+    jitter_percent: int = 0,
+    step_us: int = 0,
+    cpu: int | None = None,
 ) -> Iterator[int]:
-    """A running server; gives its port."""
+    """A running server on `cpu` (default: the first); gives its port."""
     command = [str(build()), *map(str, (ttft_us, itl_us, tokens, jitter_percent, step_us))]
-    process = subprocess.Popen([*pinned(cpus()[0]), *command], stdout=subprocess.PIPE, text=True)
+    place = pinned(cpus()[0] if cpu is None else cpu)
+    process = subprocess.Popen([*place, *command], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         yield int(process.stdout.readline())

@@ -17,23 +17,17 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import random
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import stamped
-from accounts import ranks
-from process_tree import Watch
 from rich.console import Console
 from rich.table import Table
+from whole import measured
 
-from loadgen.measure.journal import read_samples
-from loadgen.measure.run import read_run
 from loadgen.trace.model import Header, Session, Turn
 from loadgen.trace.writer import TraceWriter
 
@@ -99,56 +93,10 @@ def simple(script: str, work: Workload, port: int, folder: Path) -> dict[str, An
 
 
 def full(work: Workload, port: int, folder: Path, client: str) -> dict[str, Any]:
-    copies = work.turns // work.prompts
-    command = [*stamped.pinned(stamped.cpus()[1]), sys.executable, "-m", "loadgen", "run"]
-    command += [
-        "--host",
-        f"127.0.0.1:{port}",
-        "--trace",
-        str(write_trace(work, folder)),
-        "--schedule",
-        "closed",
-    ]
-    command += [
-        "-u",
-        str(work.streams),
-        "--copies",
-        str(copies),
-        "--out",
-        str(folder / "runs"),
-        "--client",
-        client,
-    ]
-    environment = os.environ | {"PYTHONPATH": str(stamped.HERE.parent)}
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        watch = Watch(process.pid)
-        code = process.wait()
-    runs = list((folder / "runs").iterdir()) if (folder / "runs").exists() else []
-    if code not in (0, 3) or not runs:
-        raise SystemExit(f"loadgen run ended with {code}:\n{(folder / 'log').read_text()}")
-    info, samples = read_run(runs[0]), list(read_samples(runs[0]))
-    failed = [s for s in samples if s.error is not None or s.first_token_ns is None]
-    if failed or len(samples) != work.turns:
-        raise SystemExit(
-            f"{len(samples)} samples of {work.turns}, {len(failed)} failed, the first: {failed[:1]}"
-        )
-    begin, end = min(s.intended_ns for s in samples), max(s.end_ns for s in samples)
-    return {
-        "error_ms": ranks(
-            [((s.first_token_ns or 0) - (s.sent_ns or s.send_ns)) / 1e6 - work.ttft_ms for s in samples]
-        ),
-        "lag_us": ranks([(s.lag_ns or 0) / 1e3 for s in samples]),
-        "turns": len(samples),
-        "coalesced": sum(s.coalesced for s in samples),
-        "chunks": sum(s.chunks for s in samples),
-        "cpu_s": watch.cpu_s(begin, end),
-        "beside_cpu_s": watch.total_s - watch.cpu_s(begin, end),
-        "wall_s": (end - begin) / 1e9,
-        "rss_mb": watch.rss_mb,
-        "own_mb": watch.own_mb,
-        "incidents": [i.code for i in info.incidents],
-    }
+    arguments = ["--host", f"127.0.0.1:{port}", "--trace", write_trace(work, folder), "--schedule", "closed"]
+    arguments += ["-u", work.streams, "--copies", work.turns // work.prompts, "--client", client]
+    place = stamped.pinned(stamped.cpus()[1])
+    return measured(arguments, folder, place=place, turns=work.turns, ttft_ms=work.ttft_ms)
 
 
 def measure(name: str, clients: list[str]) -> list[dict[str, Any]]:
@@ -203,8 +151,8 @@ def main() -> None:
         table.add_row(*("-" if c is None else f"{c:.3g}" if isinstance(c, float) else str(c) for c in cells))
     Console(width=220).print(table)
     for row in rows:
-        if row.get("incidents"):
-            print(f"{row['workload']}: loadgen reports {', '.join(row['incidents'])}")
+        if row.get("incidents") or row.get("invalid"):
+            print(f"{row['workload']}: loadgen reports {', '.join(row['incidents'] + row['invalid'])}")
 
 
 if __name__ == "__main__":

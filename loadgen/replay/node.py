@@ -24,7 +24,7 @@ from loadgen.measure.sample import Sample
 from loadgen.replay import options as run_options
 from loadgen.replay import schedule
 from loadgen.replay.conclude import conclude
-from loadgen.replay.fleet import stages
+from loadgen.replay.fleet import spawning, stages
 from loadgen.replay.fleet.master import Master, describe_run
 from loadgen.replay.fleet.rundir import lock, new_run_dir
 from loadgen.replay.fleet.worker import Worker
@@ -94,6 +94,7 @@ class Node:
                 self._stages = self._shape(self.handover.job, options)
         if self.is_worker:
             self.worker = Worker(self._to_master, self._fire)
+            spawning.quicken()
             self.runner.register_message("lg-w-answer", self._on_answer)
             self.runner.register_message("lg-w-drain", self._on_drain, concurrent=True)
             if self.is_master:
@@ -166,7 +167,7 @@ class Node:
         elif options.num_users is None:
             options.num_users = 1 if kind == "closed" else min(roots, 1000)
         if options.spawn_rate is None:
-            options.spawn_rate = 100  # Locust warns above
+            options.spawn_rate = spawning.rate(options.num_users)
 
     def _shape(self, job: Job, options: Any) -> stages.Stages:
         try:

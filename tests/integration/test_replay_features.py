@@ -99,6 +99,17 @@ def test_copies_are_cold_to_each_other_and_a_cap_holds_turns_in_flight(play: Any
     assert read_run(folder).merged_exactly
 
 
+def test_starts_that_are_spread_do_not_hurry_the_sessions_that_come_after_them(play: Any) -> None:
+    found, _ = play("--copies", "3", "--schedule", "closed", "-u", "2", "--stagger", "0.01")
+    starts = sorted((s for s in found if s["turn"] == 0), key=lambda s: s["intended_ns"])
+    assert len(starts) == 9
+    for number, start in enumerate(starts[2:], 2):
+        before = [s for s in found if s["intended_ns"] < start["intended_ns"]]
+        last = {s["session"]: s["end_ns"] for s in sorted(before, key=lambda s: s["end_ns"])}
+        running = sum(end > start["intended_ns"] for end in last.values())
+        assert running <= 1, f"session {number} was meant to start while two were live"
+
+
 def test_sessions_met_in_the_middle_have_their_history_and_no_reuse(play: Any) -> None:
     found, folder = play("--schedule", "closed", "-u", "3", "--mid-start", "--turns", "6", "--seed", "3")
     begins = {}

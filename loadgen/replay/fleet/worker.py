@@ -210,10 +210,7 @@ class Worker:
             if grant.kind == "turn":
                 self._play_turn(job, grant, free_ns)
             else:
-                timed = grant.start_s or job.schedule["kind"] in ("open", "timed")
-                intended = (
-                    self._at(grant.start_s) if timed and not job.sessions[grant.session].warmup else free_ns
-                )
+                intended = self._start_of(job, grant, free_ns)
                 cut = self._play_family(job, grant.session, intended, grant.skip)
                 self._send("session_done", {"run": job.run, "session": grant.session, "cut": cut})
         except gevent.GreenletExit:  # Locust took this lane away: fewer users were asked for
@@ -226,6 +223,14 @@ class Worker:
             self._lanes -= 1
             if self._lanes == 0:
                 self._idle.set()
+
+    def _start_of(self, job: Job, grant: Grant, free_ns: int) -> int:
+        """When a session is to start. An open or timed one comes when its user does, whoever is free; a closed one when
+        a lane is free, and not before its own start where starts are spread."""
+        if job.sessions[grant.session].warmup:
+            return free_ns
+        arrival_ns = self._at(grant.start_s)
+        return arrival_ns if job.schedule["kind"] in ("open", "timed") else max(arrival_ns, free_ns)
 
     def _broke(self, job: Job, error: Exception) -> None:
         """Something of ours failed: nothing more is dealt, and the run says so."""
