@@ -24,13 +24,16 @@ from loadgen.replay.wire.turn import Turn
 
 _READ, _WRITE = 1, 2  # events of libev
 _FIRST, _LATER = 1, 0  # priorities of libev
+_IDLE_S = 4.0
+"""uvicorn closes after 5 s, and a request that meets the close on its way is lost. Agents' clients open anew, too: httpx
+keeps a connection for 5 s."""
 
 
 class Connection:
     """One connection to one endpoint, for one request at a time. `headers` go with every request.
 
-    Nothing is retried: a connection that was found closed before a request is opened anew, and one that closes
-    under a request fails it, with `Exchange.stale` set where another attempt is reasonable.
+    Nothing is retried: a connection that was found closed before a request, or was idle for `idle_s`, is opened anew,
+    and one that closes under a request fails it, with `Exchange.stale` set where another attempt is reasonable.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Connection:
         headers: Sequence[tuple[str, str]] = (),
         tls_context: ssl.SSLContext | None = None,
         connect_timeout_s: float = 10.0,
+        idle_s: float = _IDLE_S,
         kernel_stamps: bool = True,
         proxy: Target | None = None,
     ) -> None:
@@ -59,6 +63,8 @@ class Connection:
         self._secrets = _secrets(headers)
         self._tls_context = tls_context
         self._connect_timeout_ns = int(connect_timeout_s * 1e9)
+        self._idle_ns = int(idle_s * 1e9)
+        self._idle_since_ns = 0
         self._kernel_stamps = kernel_stamps
         if kernel_stamps:
             stamps.keep_awake()
@@ -110,8 +116,10 @@ class Connection:
 
     def _start(self, turn: Turn) -> None:
         exchange = turn.exchange
-        if self._channel is not None and not self._channel.quiet():
-            self._drop()  # closed while idle: servers do so after a few seconds, agents think longer
+        if self._channel is not None and (
+            monotonic_ns() - self._idle_since_ns >= self._idle_ns or not self._channel.quiet()
+        ):
+            self._drop()  # closed while idle, or about to be: servers do so after a few seconds, agents think longer
         if self._channel is not None:
             exchange.reused_conn = True
             self._begin_send(turn)
@@ -299,7 +307,7 @@ class Connection:
 
     def _finish(self, turn: Turn) -> None:
         exchange, decoder = turn.exchange, turn.decoder
-        exchange.end_ns = monotonic_ns()
+        exchange.end_ns = self._idle_since_ns = monotonic_ns()
         decoder.settle()
         if exchange.error is not None:
             exchange.stale = (

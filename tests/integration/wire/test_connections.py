@@ -37,6 +37,19 @@ def test_a_connection_that_closed_while_idle_is_opened_anew_before_the_request(
     assert [h["x-script"] for h, _ in server.seen] == ["then-close", "healthy"]
 
 
+def test_a_connection_that_the_server_may_be_about_to_close_is_opened_anew(
+    driver: Any, server: FaultServer
+) -> None:
+    first, _, second = driver.run(
+        server.url, [{"connection": "a"}], [{"sleep_s": 0.1}], [{"connection": "a"}], idle_s=0.05
+    )
+    check_healthy(first)
+    check_healthy(second)
+    assert second["reused_conn"] is False
+    assert second["send_ns"] >= first["end_ns"] + second["connect_ns"], "connecting is no part of TTFT"
+    assert server.connections == 2
+
+
 def test_a_busy_loop_sees_the_close_too(driver: Any, server: FaultServer) -> None:
     server.scripts["then-close"] = [*healthy(), 0.05, "close"]
     first, _, second = driver.run(

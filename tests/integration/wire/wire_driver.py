@@ -48,6 +48,7 @@ def run(command: dict[str, Any]) -> list[dict[str, Any]]:
                     headers=headers,
                     tls_context=context,
                     connect_timeout_s=limit,
+                    idle_s=command.get("idle_s", 4.0),
                     kernel_stamps=command.get("kernel_stamps", True),
                     proxy=Target.parse(command["proxy"]) if "proxy" in command else None,
                 )
