@@ -5,7 +5,8 @@
 
 Prints one JSON object. `read` compares with `git cat-file --batch` through a pipe in the same run: the same bytes without
 GitPython. `build` needs about 600 MB of disk; its figure is the most private memory (RssAnon) at any time, sampled every
-20 ms, with what the process had before the build.
+20 ms from outside, with what the process had before the build. It is the sum over all processes that build, so what they
+have in common since they were forked counts once for each; `pss_anon_most_mb` counts that once.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -102,12 +105,27 @@ def read(path: Path) -> dict[str, Any]:
     }
 
 
-def private_memory() -> int:
-    """RssAnon of this process, in bytes."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("no RssAnon in /proc/self/status")
+def memory(process: psutil.Process) -> tuple[int, int]:
+    """(RssAnon, anonymous part of the proportional set size) of one process, in bytes; nothing once it has ended."""
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0, 0
+    rss = sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:"))
+    pss = sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss_Anon:"))
+    return rss * 1024, pss * 1024
+
+
+def watch(pid: int) -> None:
+    """Print the most memory of `pid` and its children, in bytes, once standard input ends."""
+    rss = pss = 0
+    builder = psutil.Process(pid)
+    while not select.select([sys.stdin], [], [], 0.02)[0]:
+        others = [child for child in builder.children() if child.pid != os.getpid()]
+        found = [memory(process) for process in (builder, *others)]
+        rss, pss = max(rss, sum(each[0] for each in found)), max(pss, sum(each[1] for each in found))
+    print(json.dumps([rss, pss]))
 
 
 def build_many(corpus: str, contexts: int, tokens_each: int) -> dict[str, Any]:
@@ -116,24 +134,20 @@ def build_many(corpus: str, contexts: int, tokens_each: int) -> dict[str, Any]:
     from loadgen.corpus.recipe import resolve
 
     tokenizer = tokens.get("tekken")
-    before = most = private_memory()
-    over = threading.Event()
-
-    def watch() -> None:
-        nonlocal most
-        while not over.wait(0.02):
-            most = max(most, private_memory())
-
-    watcher = threading.Thread(target=watch)
+    before, _ = memory(psutil.Process())
+    # Not a thread: with one beside it the build would not fork.
+    watcher = subprocess.Popen(
+        [sys.executable, __file__, "watch", "--pid", str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     with tempfile.TemporaryDirectory() as folder:
-        watcher.start()
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall, cpu = time.perf_counter(), children_cpu()
         built = build_and_account(
             resolve(corpus), n=contexts, tokens=tokens_each, out=Path(folder) / "out", tokenizer=tokenizer
         )
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        over.set()
-        watcher.join()
+        wall, cpu = time.perf_counter() - wall, children_cpu() - cpu
+        most, most_once = json.loads(watcher.communicate()[0])
         size = sum(context.bytes for context in built.contexts.contexts)
     return {
         "contexts": contexts,
@@ -146,6 +160,7 @@ def build_many(corpus: str, contexts: int, tokens_each: int) -> dict[str, Any]:
         "tokens_s_cpu": round(contexts * tokens_each / cpu),
         "rss_anon_before_mb": round(before / 1e6),
         "rss_anon_most_mb": round(most / 1e6),
+        "pss_anon_most_mb": round(most_once / 1e6),
     }
 
 
@@ -158,7 +173,12 @@ def main() -> None:
     building.add_argument("--contexts", type=int, default=1000)
     building.add_argument("--tokens", type=int, default=140_000)
     building.add_argument("--corpus", default="stdlib")
+    watching = commands.add_parser("watch")
+    watching.add_argument("--pid", type=int, required=True)
     args = parser.parse_args()
+    if args.what == "watch":
+        watch(args.pid)
+        return
     if args.what == "build":
         found = build_many(args.corpus, args.contexts, args.tokens)
     elif args.repo:

@@ -71,7 +71,7 @@ def _build_arguments(build: argparse.ArgumentParser) -> None:
         "--processes",
         type=int,
         metavar="P",
-        help="cores to use (default: all); the result does not depend on it",
+        help="cores to use (default: all that this process may); the result does not depend on it",
     )
     _endpoint_arguments(build)
     build.add_argument(

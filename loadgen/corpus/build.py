@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from loadgen.corpus import cache, layout
+from loadgen import tokens as tokenizers
+from loadgen.corpus import cache, cores, layout
 from loadgen.corpus.agent import agent, recipe_hash
 from loadgen.corpus.composed import Composer
 from loadgen.corpus.context import MANIFEST, Context, ContextSet, load_set
@@ -27,11 +26,13 @@ from loadgen.corpus.recipe import Origin, Recipe, is_url
 from loadgen.corpus.source import Source
 from loadgen.corpus.staging import refuse_foreign, staged
 from loadgen.corpus.template import EndpointRendering
+from loadgen.corpus.workers import InTurn, Threads, Workers
 from loadgen.corpus.writer import ContextWriter, Progress, write_json
 from loadgen.errors import InputError
 from loadgen.paths import cache_dir
 from loadgen.tokens.base import Tokenizer
 
+_WORTH_A_FORK = 300_000  # tokens in all; fewer are done sooner by threads
 _FRONT = 512  # tokens of each context that are kept for the proof, beyond what contexts share
 
 
@@ -76,8 +77,8 @@ def build_and_account(
     With an `endpoint`, `tokens` is the whole prompt as it counts it (`usage.prompt_tokens`), its template included;
     each context's record still says what the text alone counts.
 
-    `processes` is how many cores work (default: all); the bytes do not depend on it. They are threads: the tokenizer
-    releases the interpreter's lock. `out` appears by rename when everything is proven; an earlier set of contexts
+    `processes` is how many cores work (default: all that this process may use); the bytes do not depend on it. They are
+    processes where that pays and does no harm, else threads. `out` appears by rename when everything is proven; an earlier set of contexts
     there is replaced, anything else is refused. With `cached`, what was built before is taken from the user's cache
     and what is built is kept there; then `out` may be None.
     """
@@ -139,12 +140,9 @@ def _build_into(
     filler = Filler(tokenizer, front=shared_tokens + _FRONT)
     composer = _composer(recipe, library, filler, tokens, endpoint)
     writer = ContextWriter(folder, composer.suffix, library.source, recipe, tokenizer, n, progress)
-    with ThreadPoolExecutor(processes or os.cpu_count() or 1) as pool:
-        try:
-            used = layout.build(layout.Job(library, composer, filler, prompt, n, tokens, pool, writer.done))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)  # else an error or Ctrl-C waits for all contexts
-            raise
+    local = endpoint is None and tokenizers.is_local(tokenizer)
+    workers = _workers(min(processes or cores.available(), n), n * tokens, library, local=local)
+    used = layout.build(layout.Job(library, composer, filler, prompt, n, tokens, workers, writer))
     groups = [context.group for context in writer.contexts]
     proof = prove(writer.fronts, groups, shared_tokens)
     extra: dict[str, object] = {
@@ -168,6 +166,18 @@ def _build_into(
     write_json(folder / MANIFEST, found)
     write_json(folder / ACCOUNT, outcome(library, found, used, prompt.layout))
     return found
+
+
+def _workers(count: int, tokens: int, library: Library, *, local: bool) -> Workers:
+    """Who builds. `tokens` in all; `local`: no connection is used, which processes could not share."""
+    if count == 1:
+        return InTurn()
+    if local and tokens >= _WORTH_A_FORK:
+        from loadgen.corpus.forked import Forked, may_fork
+
+        if may_fork():
+            return Forked(count, library)
+    return Threads(count)
 
 
 def _prove_rendered(

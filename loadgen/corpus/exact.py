@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain
 from typing import NamedTuple
 
 from loadgen.errors import InputError
@@ -21,7 +21,11 @@ _FILLERS = (" a", " of", ".", " to", ";", "0", " x1", "#")
 _MAX_TRIM = 24
 _MEETING = re.compile(r"\n(?=[^\s/])")
 _PART = 4096
-_IN_ONE_CALL = 0.86
+# How much goes into a call: at first so many characters for each token that is wanted, far fewer than it takes; then this
+# share of what is left, by the tokens a character so far. Nothing is learnt from other texts: which files are read for one
+# must not depend on what was built before it.
+_FIRST = 0.8
+_LATER = 0.5
 _SEAM = 100  # characters on each side of a seam that are looked at
 
 
@@ -42,6 +46,20 @@ class Filled(NamedTuple):
     front: list[int]
     used: list[str]
     unused: list[Piece]
+
+
+class _Blocks(NamedTuple):
+    """Pieces that were counted many in a call.
+
+    `unproven`: places in `taken` in front of which lies a seam that no call has seen. `total`: tokens of all, `head` the
+    first ids. `waiting`: a piece that was taken from the iterator and is in no block.
+    """
+
+    taken: list[Piece]
+    unproven: list[int]
+    total: int
+    head: list[int]
+    waiting: Piece | None
 
 
 def follows_rule(text: str) -> bool:
@@ -80,7 +98,6 @@ class Filler:
         """`front`: how many of a text's first token ids to keep."""
         self.tokenizer = tokenizer
         self.front = front
-        self._ratio = 0.3  # tokens a character, learnt; decides only how much goes into one call
         self.adds_up = additive(tokenizer)
 
     def fill(self, pieces: Iterator[Piece], tokens: int, *, end: str = "", skip: int = 0) -> Filled | None:
@@ -88,25 +105,12 @@ class Filler:
 
         The text ends with a non-space and then `end`, which is counted. `skip`: how many ends that would do to pass over.
 
-        One call of the tokenizer takes most of the text, and so proves the seams between its pieces; the rest is
-        counted piece by piece and its seams are checked. The result does not depend on the estimate of how much that is.
+        A few calls of the tokenizer take nearly all of the text, and so prove the seams between their pieces; the end is
+        counted part by part. The other seams are checked. The result does not depend on how much goes into a call.
         """
         if not self.adds_up:
             return self._fill_whole(pieces, tokens, end, skip)
-        encode = self.tokenizer.encode
-        taken: list[Piece] = []
-        chars = 0
-        waiting: Piece | None = None
-        for piece in pieces:
-            if taken and (chars + len(piece.text)) * self._ratio > tokens * _IN_ONE_CALL:
-                waiting = piece
-                break
-            taken.append(piece)
-            chars += len(piece.text)
-        ids = encode("".join(piece.text for piece in taken))
-        total, head = len(ids), ids[: self.front]
-        self._ratio = total / max(chars, 1)
-        in_one_call, block = total, len(taken)
+        taken, unproven, total, head, waiting = self._in_blocks(pieces, tokens)
         unused: list[Piece] = []
         while total >= tokens:
             # The estimate was too high: give back, and begin again with the piece that is over.
@@ -123,8 +127,9 @@ class Filler:
             waiting = None
             taken.append(following)
             for part in _parts(following.text):
+                unproven.append(len(texts))
                 texts.append(part)
-                last = encode(part)
+                last = self.tokenizer.encode(part)
                 total += len(last)
                 if total >= tokens:
                     break
@@ -132,13 +137,43 @@ class Filler:
             unused.insert(0, waiting)
         before = total - len(last)
         texts.append(self._end(texts, last, tokens - before, end, skip))
-        for left, right in pairwise(texts[max(0, min(block, len(texts) - 1) - 1) :]):
-            self._check_seam(left, right)
+        for place in sorted({*unproven, len(texts) - 1}):
+            if 0 < place < len(texts):
+                self._check_seam(texts[place - 1], texts[place])
         text = "".join(texts)
-        if min(in_one_call, before) < self.front:
-            # The first ids are not all from that one call, or reach the cut.
-            head = encode(text)[: self.front]
+        if min(len(head), before) < self.front:
+            # The first ids are not all from those calls, or reach the cut.
+            head = self.tokenizer.encode(text)[: self.front]
         return Filled(text, head, [piece.source for piece in taken], unused)
+
+    def _in_blocks(self, pieces: Iterator[Piece], tokens: int) -> _Blocks:
+        """Take pieces and count many in a call: a part of `tokens` first, then, by what that had, most of what is left, until
+        not one piece more fits."""
+        taken: list[Piece] = []
+        unproven: list[int] = []
+        head: list[int] = []
+        total, chars = 0, 0
+        waiting: Piece | None = None
+        while total < tokens:
+            block: list[Piece] = []
+            room = (tokens - total) * _LATER * chars / total if total else tokens * _FIRST
+            for piece in pieces if waiting is None else chain((waiting,), pieces):
+                waiting = None
+                room -= len(piece.text)
+                if room < 0 and (block or taken):
+                    waiting = piece
+                    break
+                block.append(piece)
+            if not block:
+                break
+            text = "".join(piece.text for piece in block)
+            ids = self.tokenizer.encode(text)
+            head += ids[: max(0, self.front - len(head))]
+            unproven.append(len(taken))
+            taken += block
+            total += len(ids)
+            chars += len(text)
+        return _Blocks(taken, unproven, total, head, waiting)
 
     def _check_seam(self, left: str, right: str) -> None:
         """Raise InputError when tokens merge where two pieces meet; what is far from there cannot matter to it."""

@@ -45,16 +45,16 @@ class FolderSource:
                 continue
             for item in listing:
                 path = prefix + item.name
-                if item.is_symlink():
+                if item.is_file(follow_symlinks=False):
+                    status = item.stat(follow_symlinks=False)
+                    # A name need not be UTF-8; what stands in contexts is.
+                    shown = path if path.isascii() else os.fsencode(path).decode("utf-8", "backslashreplace")
+                    found.append((Entry(shown, status.st_size, path), status.st_mtime_ns))
+                elif item.is_symlink():
                     self.skipped["symbolic link"] += 1
                 elif item.is_dir(follow_symlinks=False):
                     if item.name not in self._skip:
                         pending.append((item.path, path + "/"))
-                elif item.is_file(follow_symlinks=False):
-                    status = item.stat(follow_symlinks=False)
-                    # A name need not be UTF-8; what stands in contexts is.
-                    shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-                    found.append((Entry(shown, status.st_size, path), status.st_mtime_ns))
                 else:
                     self.skipped["special file"] += 1
         return found
@@ -71,6 +71,9 @@ class FolderSource:
     def ignores(self) -> Sequence[tuple[str, bytes]]:
         """All `.gitignore` as (folder, content), outermost first."""
         return _named(self, ".gitignore")
+
+    def release(self) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -183,6 +183,10 @@ class GitSource:
             return None
         return re.sub(r"(?m)^[A-Z][\w-]+-[Bb]y: .*\n", "", data.decode("utf-8", "replace"))
 
+    def release(self) -> None:
+        with self._lock:
+            self._repo.git.clear_cache()
+
     def close(self) -> None:
         self._repo.close()
 

@@ -1,21 +1,22 @@
 """Layouts: which files each of n contexts is made of, and what contexts share.
 
-None of it depends on how many threads work: files are dealt by the hash of their paths, and whatever needs the
+None of it depends on how many threads or processes work: files are dealt by the hash of their paths, and whatever needs the
 outcome of another context is done in the order of the contexts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
-from loadgen.corpus.composed import Composed, Composer, Shared
+from loadgen.corpus.composed import Composer, Shared
 from loadgen.corpus.exact import Filler
 from loadgen.corpus.library import Library
 from loadgen.corpus.recipe import Prompt
 from loadgen.corpus.source import Entry
+from loadgen.corpus.workers import Workers
+from loadgen.corpus.writer import ContextWriter, Written
 from loadgen.errors import InputError
 
 # No text has fewer bytes a token on average; used to refuse at once what cannot be done.
@@ -37,9 +38,8 @@ class Job(NamedTuple):
     prompt: Prompt
     n: int
     tokens: int
-    pool: Executor
-    done: Callable[[int, Composed, Shared | None], None]
-    """Called once for each context, from any thread, in any order."""
+    workers: Workers
+    writer: ContextWriter
 
 
 def build(job: Job) -> str:
@@ -106,31 +106,28 @@ def _distinct(job: Job, shares: Sequence[Shared | None], taken: set[str]) -> Non
     order = [entry for entry in job.library.ordered("deal", job.prompt.seed) if entry.path not in taken]
     hands = [order[index :: job.n] for index in range(job.n)]
 
-    def one(index: int) -> set[str] | None:
-        composed = job.composer.compose(index, shares[index], job.library.pieces(hands[index]))
-        if composed is None:
-            return None
-        job.done(index, composed, shares[index])
-        return set(composed.files)
+    def one(index: int, files: Iterable[Entry]) -> Written | None:
+        composed = job.composer.compose(index, shares[index], job.library.pieces(files))
+        return None if composed is None else job.writer.write(index, composed, shares[index])
 
-    used = list(job.pool.map(one, range(job.n)))
-    missing = [index for index, paths in enumerate(used) if paths is None]
+    used: dict[int, set[str]] = {}
+
+    def done(index: int, written: Written | None) -> None:
+        if written is not None:
+            job.writer.keep(index, written)
+            used[index] = set(written.record.files)
+
+    job.workers.map(lambda index: one(index, hands[index]), job.n, done)
+    missing = [index for index in range(job.n) if index not in used]
     if not missing:
         return
-    spare = [
-        entry
-        for index, paths in enumerate(used)
-        if paths is not None
-        for entry in hands[index]
-        if entry.path not in paths
-    ]
+    spare = [entry for index in sorted(used) for entry in hands[index] if entry.path not in used[index]]
     for index in missing:
-        composed = job.composer.compose(index, shares[index], job.library.pieces(chain(hands[index], spare)))
-        if composed is None:
+        written = one(index, chain(hands[index], spare))
+        if written is None:
             raise _short(job, f"for {job.n} distinct contexts of {job.tokens:,} tokens")
-        job.done(index, composed, shares[index])
-        paths = set(composed.files)
-        spare = [entry for entry in spare if entry.path not in paths]
+        done(index, written)
+        spare = [entry for entry in spare if entry.path not in used[index]]
 
 
 def _rotated(job: Job, shares: Sequence[Shared | None], taken: set[str]) -> None:
@@ -156,14 +153,14 @@ def _rotated(job: Job, shares: Sequence[Shared | None], taken: set[str]) -> None
                 f"{'the pool' if job.prompt.pool_tokens else 'one context'} of {wanted:,}; ask for fewer or name a larger repository"
             )
 
-    def one(index: int) -> None:
+    def one(index: int) -> Written:
         order = job.library.ordered("rotate", job.prompt.seed, index, of=pool)
         composed = job.composer.compose(index, shares[index], job.library.pieces(order))
         if composed is None:
             raise _short(job, f"for a context of {job.tokens:,} tokens")
-        job.done(index, composed, shares[index])
+        return job.writer.write(index, composed, shares[index])
 
-    list(job.pool.map(one, range(job.n)))
+    job.workers.map(one, job.n, job.writer.keep)
 
 
 def _short(job: Job, purpose: str) -> ShortError:

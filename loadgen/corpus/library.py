@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from loadgen.corpus.exact import Piece
 from loadgen.corpus.recipe import Recipe, is_url
-from loadgen.corpus.rules import Account, Rules
+from loadgen.corpus.rules import Account, Findings, Rules, Taken
 from loadgen.corpus.source import Entry, Source
 from loadgen.corpus.text import SpecialStrings, decode
 from loadgen.errors import InputError
@@ -62,7 +62,7 @@ class Library:
         self._cached_bytes = 0
         self.account = Account(source.skipped)
         self.account.offered = len(source.entries)
-        self.broken_specials = 0
+        self._broken_elsewhere = 0
         self.entries: list[Entry] = []
         for entry in source.entries:
             reason = self._rules.by_name(entry)
@@ -70,6 +70,18 @@ class Library:
                 self.entries.append(entry)
             else:
                 self.account.left_out[entry.path] = (reason, entry.size)
+
+    def release(self) -> None:
+        """Close what two processes cannot share, before a fork."""
+        self.source.release()
+
+    def news(self) -> Findings:
+        """What was found in files since this was asked last."""
+        return self.account.news()
+
+    def add(self, news: Findings) -> None:
+        """Take over what another process found."""
+        self.account.add(news)
 
     def ordered(self, *key: object, of: Iterable[Entry] | None = None) -> list[Entry]:
         """Files in an order of their own for every `key`: by hash, so a file more does not shuffle the others."""
@@ -104,15 +116,12 @@ class Library:
             if path in self.account.left_out:
                 return None
         data = self.source.read(entry)
-        text, reason, notes, broken = self._clean(path, data)
+        text, reason, note, broken = self._clean(path, data)
         with self._lock:
             if text is None:
                 self.account.left_out[path] = (reason, entry.size)
                 return None
-            if path not in self.account.taken:
-                self.account.taken[path] = entry.size
-                self.account.notes += notes
-                self.broken_specials += broken
+            self.account.taken.setdefault(path, Taken(entry.size, note, broken))
             self._cache[path] = text
             self._cached_bytes += len(text)
             while self._cached_bytes > _CACHE_BYTES and len(self._cache) > 1:
@@ -123,24 +132,29 @@ class Library:
         """`text` that is no file, with LF line ends and without strings that are special tokens."""
         text, broken = self._special.broken(text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", ""))
         with self._lock:
-            self.broken_specials += broken
+            self._broken_elsewhere += broken
         return text
 
-    def _clean(self, path: str, data: bytes | None) -> tuple[str | None, str, Counter[str], int]:
+    @property
+    def broken_specials(self) -> int:
+        """Strings that are special tokens and were broken, in files and elsewhere."""
+        return self._broken_elsewhere + sum(file.broken for file in self.account.taken.values())
+
+    def _clean(self, path: str, data: bytes | None) -> tuple[str | None, str, str | None, int]:
         if data is None:
-            return None, "object missing", Counter(), 0
+            return None, "object missing", None, 0
         reason = self._rules.by_content(path, data)
         if reason is not None:
-            return None, reason, Counter(), 0
+            return None, reason, None, 0
         decoded = decode(data)
         if decoded is None:
-            return None, "binary (by content)", Counter(), 0
+            return None, "binary (by content)", None, 0
         text, note = decoded
         text = text.rstrip()
         if not text:
-            return None, "empty", Counter(), 0
+            return None, "empty", None, 0
         text, broken = self._special.broken(text + "\n")
-        return text, "", Counter([note] if note else []), broken
+        return text, "", note, broken
 
 
 def as_read(text: str, limit: int) -> str:

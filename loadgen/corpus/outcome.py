@@ -50,7 +50,7 @@ def outcome(library: Library, found: ContextSet, used: str, wanted: str) -> Outc
         remarks=remarks,
         offered=account.offered,
         used=len(paths),
-        used_bytes=sum(account.taken.get(path, 0) for path in paths),
+        used_bytes=sum(account.taken[path].bytes for path in paths if path in account.taken),
         spare=sum(
             entry.path not in paths and entry.path not in account.left_out for entry in library.entries
         ),

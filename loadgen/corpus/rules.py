@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
 
 from pathspec import GitIgnoreSpec
 
@@ -26,15 +28,45 @@ _MARK_WORDS = (b"generated", b"do not edit", b"do not modify")  # one of these i
 _LFS = b"version https://git-lfs.github.com/spec/"
 
 
+Findings = tuple[list[tuple[str, "Taken"]], list[tuple[str, tuple[str, int]]]]
+"""What an account learnt of files that were read: taken and left out, each with its path."""
+
+
+class Taken(NamedTuple):
+    """A file whose text may stand in contexts. `note`: what was changed in it; `broken`: special strings that were broken."""
+
+    bytes: int
+    note: str | None
+    broken: int
+
+
 class Account:
     """How many files and bytes were taken, and how many were left out by which rule."""
 
     def __init__(self, skipped: Counter[str] | None = None) -> None:
         self.offered = 0
-        self.taken: dict[str, int] = {}  # path: bytes
+        self.taken: dict[str, Taken] = {}  # by path
         self.left_out: dict[str, tuple[str, int]] = {}  # path: (reason, bytes)
-        self.notes: Counter[str] = Counter()  # what was changed in taken files
         self.never_offered = skipped or Counter()
+        self._told = (0, 0)
+
+    @property
+    def notes(self) -> Counter[str]:
+        """What was changed, and in how many files."""
+        return Counter(file.note for file in self.taken.values() if file.note)
+
+    def news(self) -> Findings:
+        """What was found since this was asked last, for the account of another process."""
+        taken, left_out = self._told
+        self._told = len(self.taken), len(self.left_out)
+        return list(islice(self.taken.items(), taken, None)), list(
+            islice(self.left_out.items(), left_out, None)
+        )
+
+    def add(self, news: Findings) -> None:
+        """Take over what another process found; what both found is the same, and counted once."""
+        self.taken.update(news[0])
+        self.left_out.update(news[1])
 
     def reasons(self) -> list[tuple[str, int, int]]:
         """(reason, files, bytes), most files first."""
@@ -112,8 +144,8 @@ class Rules:
             if any(word in head for word in _MARK_WORDS) and _MARK.search(head):
                 return "generated"
         if not files.minified and len(data) > 2000:
-            lines = data.count(b"\n") + data.count(b"\r") + 1
-            if len(data) / lines > 250:
+            lines = data.count(b"\n") + 1
+            if len(data) / lines > 250 and len(data) / (lines + data.count(b"\r")) > 250:
                 return "minified or data (long lines)"
         return None
 

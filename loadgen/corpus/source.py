@@ -47,6 +47,10 @@ class Source(Protocol):
         """All `.gitattributes` as (folder, content), outermost first."""
         ...
 
+    def release(self) -> None:
+        """Close what two processes cannot share. The next read opens it again, in each of them its own."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -1,11 +1,11 @@
-"""Writes contexts and their records as they are finished."""
+"""Writes contexts as they are finished, and their records when all are."""
 
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,8 +20,17 @@ Progress = Callable[[int, int], None]
 """(contexts done, contexts in all)"""
 
 
+class Written(NamedTuple):
+    """One context that lies in the folder. `front` and `rendered` as in `Composed`; `sample` is given for the first one."""
+
+    record: Context
+    front: list[int]
+    rendered: list[int]
+    sample: Conversation | None
+
+
 class ContextWriter:
-    """Writes contexts as they are done, in any order and from any thread."""
+    """Writes contexts as they are done, in any order and from any thread or process; the one who asked keeps count."""
 
     def __init__(
         self,
@@ -41,7 +50,6 @@ class ContextWriter:
         self._suffix = suffix
         self._progress = progress
         self._n = n
-        self._lock = threading.Lock()
         self._common = Context(
             id="",
             file="",
@@ -59,7 +67,8 @@ class ContextWriter:
     def contexts(self) -> list[Context]:
         return [self._made[index] for index in range(self._n)]
 
-    def done(self, index: int, composed: Composed, shared: Shared | None) -> None:
+    def write(self, index: int, composed: Composed, shared: Shared | None) -> Written:
+        """Write the file of context `index`. Changes nothing here."""
         name = f"context-{index:04d}"
         (self._folder / (name + self._suffix)).write_bytes(composed.data)
         context = msgspec.structs.replace(
@@ -72,14 +81,19 @@ class ContextWriter:
             files=[*(shared.files if shared else ()), *composed.files],
             group=shared.group if shared else None,
         )
-        self.fronts[index] = composed.front
-        self.rendered[index] = list(composed.rendered)
-        if index == 0:
-            self.sample = composed.conversation
-        with self._lock:
-            self._made[index] = context
-            if self._progress is not None:
-                self._progress(len(self._made), self._n)
+        # Only an endpoint's way of counting needs the sample.
+        sample = composed.conversation if index == 0 and composed.rendered else None
+        return Written(context, composed.front, list(composed.rendered), sample)
+
+    def keep(self, index: int, written: Written) -> None:
+        """Take note of a context that `write` has written, here or in another process."""
+        self.fronts[index] = written.front
+        self.rendered[index] = written.rendered
+        if written.sample is not None:
+            self.sample = written.sample
+        self._made[index] = written.record
+        if self._progress is not None:
+            self._progress(len(self._made), self._n)
 
     def finish(self, extra: dict[str, object]) -> list[Context]:
         """Write each context's record and return them all."""

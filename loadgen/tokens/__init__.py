@@ -24,6 +24,11 @@ def get(name: str = DEFAULT) -> Tokenizer:
         return _loaded[name]
 
 
+def is_local(tokenizer: Tokenizer) -> bool:
+    """Whether `tokenizer` was loaded by `get` and so asks no endpoint."""
+    return any(tokenizer is known for known in _loaded.values())
+
+
 def _load(name: str) -> Tokenizer:
     kind, _, argument = name.partition(":")
     if kind == "tekken":
