@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loadgen.errors import InputError
@@ -42,6 +42,7 @@ from loadgen.trace.synthesis.profile import (
     Window,
     cholesky,
     load_profile,
+    save_profile,
     share_below,
     table,
     value,
@@ -354,6 +355,32 @@ def test_a_fit_to_a_synthetic_trace_gives_it_back(tmp_path: Path) -> None:
         "human turns mean",
     ]
     assert [row.name for row in rows if row.name in must and not row.inside] == []
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.integers(0, 10**6),
+    st.integers(10, 60),
+    st.sampled_from([0.0, 0.2, 1.0]),
+    st.sampled_from([0.0, 0.05, 0.4]),
+    st.sampled_from([1, 30_000]),
+)
+def test_any_source_gives_a_profile_that_loads_and_plays(
+    tmp_path: Path, seed: int, sessions: int, human: float, leaving: float, scale: int
+) -> None:
+    rng = random.Random(seed)
+    found = []
+    for name in range(sessions):
+        prompts = [rng.randrange(1, 39_000)]
+        for _ in range(rng.randrange(10, 40)):
+            grown = prompts[-1] + rng.randrange(scale)
+            prompts.append(rng.randrange(1, grown + 1) if rng.random() < leaving else grown)
+        found.append(walk(name, prompts, ["human" if rng.random() < human else "tool" for _ in prompts]))
+        for s in found[-1].steps[1:]:
+            if s.prompt < s.before and s.kind == "extend":
+                s.kind = "break"
+    save_profile(fit(found, name="any", source="random"), tmp_path / "p.json")
+    assert made(load_profile(str(tmp_path / "p.json")), tmp_path, 5, seed)
 
 
 def test_outside_counts_what_is_known_to_be() -> None:

@@ -16,9 +16,12 @@ from loadgen.trace.features import Step
 from loadgen.trace.synthesis.profile import Append, table
 
 FROM = (1, 2, 3, 5, 10, 20)
+STEADY = 10
+"""The turn from which on a session's appends show its own growth; those before load its task and say little of it."""
+
 _HUMAN_FROM = (1, 10)
 _PARTS = 5  # by prompt, of equal numbers of steps
-_LATE = (0.05, 0.35, 0.65, 0.97)  # shares of the prompts at which the last turns' tables part instead
+_LATE = (0.05, 0.35, 0.65, 0.97)  # shares of the prompts at which the tables of steady turns part instead
 _CELL = 100  # steps that a table is made of at least; a tail needs them
 
 
@@ -51,7 +54,7 @@ def tool_cells(steps: Sequence[Step]) -> list[Cell]:
         before = [s.before for s in steps if turn <= s.index < end and extends(s) and s.gap_kind != "human"]
         parts = min(_PARTS, len(before) // _CELL)
         shares = [part / parts for part in range(1, parts)]
-        if end == sys.maxsize and len(before) * _LATE[0] >= _CELL:
+        if turn >= STEADY and len(before) * _LATE[0] >= _CELL:
             shares = list(_LATE)
         edges = (
             [0, *(round(float(edge)) for edge in np.unique(np.quantile(before, shares)))] if shares else [0]

@@ -28,8 +28,9 @@ class Sessions:
     loops_with_requests: float
 
 
-def correlations(sessions: Sessions, growth: Floats | None) -> list[list[float]]:
-    """Of HABITS. `growth`: of the sessions that are told, with noise; null where no session has one of its own.
+def correlations(sessions: Sessions, growth: Floats | None, trust: Floats | None = None) -> list[list[float]]:
+    """Of HABITS. `growth`: of the sessions that are told, with noise; null where no session has one of its own. `trust`:
+    the share of its variance that is not noise.
 
     Growth is regressed on the others, which noise in it leaves alone, as it does that only sessions of some length tell it.
     Rates of human turns are regressed with sessions weighed by their steps, for short ones tell little.
@@ -41,9 +42,10 @@ def correlations(sessions: Sessions, growth: Floats | None) -> list[list[float]]
     rows[0][2] = sessions.loops_with_requests
     rows[1][2] = _slope(sessions.first, sessions.loops, sessions.steps)
     if growth is not None:
-        rows[0][3] = _slope(sessions.requests[told], growth, even[told])
-        rows[1][3] = _slope(sessions.first[told], growth, even[told])
-        rows[2][3] = _slope(sessions.loops[told], growth, sessions.steps[told])
+        weights = even[told] if trust is None else trust
+        rows[0][3] = _slope(sessions.requests[told], growth, weights)
+        rows[1][3] = _slope(sessions.first[told], growth, weights)
+        rows[2][3] = _slope(sessions.loops[told], growth, weights)
     for i in range(size):
         for j in range(i):
             rows[i][j] = rows[j][i]

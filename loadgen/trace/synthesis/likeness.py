@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadgen.trace.features import Conversation
-from loadgen.trace.synthesis.appends import Cell, Loading, extends
+from loadgen.trace.synthesis.appends import STEADY, Cell, Loading, extends
 from loadgen.trace.synthesis.correlations import Sessions, correlations
 from loadgen.trace.synthesis.habits import NORMAL
 from loadgen.trace.synthesis.loops import Loops
@@ -61,14 +61,13 @@ def normal_scores(values: Sequence[float]) -> Floats:
 def fit_likeness(
     found: Sequence[Conversation], cells: Sequence[Cell], residuals: Floats, loops: Loops
 ) -> Likeness:
-    """`cells`: of the append tables; those of the last turns are taken for the session's steady growth.
+    """`cells`: of the append tables.
 
     `residuals`: of the lengths, so that sessions which a large prompt ended do not count as short; `loops`: how often
     they go back to the human. Without enough sessions or steps nothing is alike.
     """
     scored = _scored(found, cells)
-    begin = cells[-1].turn
-    late = [s.scores[s.turns >= begin] for s in scored]
+    late = [s.scores[s.turns >= STEADY] for s in scored]
     told = np.array([np.count_nonzero(~np.isnan(row)) >= _STEPS for row in late])
     products = [_lag(late, lag) for lag in range(1, 2 * _LAGS + 1)]
     size = len(HABITS)
@@ -87,49 +86,24 @@ def fit_likeness(
     )
     if session > 0:
         noise = 1 - session + 2 * run * decay / (1 - decay)
-        rows, levels = _levels(scored, sessions, begin, session, noise, len(cells))
+        rows, levels = _levels(scored, sessions, session, noise, len(cells))
     else:
         rows, levels = correlations(sessions, None), np.zeros(len(cells))
-    late_loading = Loading(math.sqrt(session), math.sqrt(run))
-    by_turn = {begin: late_loading}
-    for cell in cells:
-        if cell.turn not in by_turn:
-            by_turn[cell.turn] = _early(scored, cell, late_loading, decay)
+    steady = Loading(math.sqrt(session), math.sqrt(run))
     most = _MOST - answer**2
     return Likeness(
         Alike(decay=round(decay, 4), answer=round(answer, 4)),
         rows,
-        [_loading(by_turn[cell.turn], level, most) for cell, level in zip(cells, levels, strict=True)],
+        [
+            _loading(steady, level, most) if cell.turn >= STEADY else Loading()
+            for cell, level in zip(cells, levels, strict=True)
+        ],
     )
-
-
-def _early(scored: Sequence[_Scored], cell: Cell, late: Loading, decay: float) -> Loading:
-    """Of the appends of a cell's turns: from their products with late scores far off, and with the next few."""
-    growth = _growth(scored, cell, late.growth)
-    explained = weight = 0.0
-    for lag in range(1, _LAGS + 1):
-        pairs = np.concatenate(
-            [
-                (s.scores[:-lag] * s.scores[lag:])[
-                    (s.turns[:-lag] >= cell.turn) & (s.turns[:-lag] < cell.end)
-                ]
-                for s in scored
-                if len(s.scores) > lag
-            ]
-            or [np.empty(0)]
-        )
-        pairs = pairs[~np.isnan(pairs)]
-        shape = late.run * decay**lag
-        explained += shape * float((pairs - growth * late.growth).sum())
-        weight += shape**2 * len(pairs)
-    # the next few are early themselves: what they have of the run is not known better than from the late ones
-    return Loading(growth, min(max(0.0, explained / weight), late.run) if weight > 0 else 0.0)
 
 
 def _levels(
     scored: Sequence[_Scored],
     sessions: Sessions,
-    begin: int,
     session: float,
     noise: float,
     cells: int,
@@ -143,7 +117,7 @@ def _levels(
     loading, told = math.sqrt(session), sessions.told
     levels = np.zeros(cells)
     rows: list[list[float]] = []
-    late = [(s.turns >= begin) & ~np.isnan(s.scores) for s in scored]
+    late = [(s.turns >= STEADY) & ~np.isnan(s.scores) for s in scored]
     trust = session / (session + noise / np.array([max(row.sum(), 1) for row in late]))
     where = [s.cells[s.cells >= 0] for s in scored]
     held = np.maximum(np.bincount(np.concatenate(where), minlength=cells), 1)
@@ -155,10 +129,10 @@ def _levels(
                 if ok
             ]
         )
-        rows = correlations(sessions, growth)
+        rows = correlations(sessions, growth, trust[told])
         expected = rows[0][-1] * sessions.requests
         # over all sessions the habit's mean is 0; those told are longer than most
-        shift = float(expected[told].mean() - growth.mean())
+        shift = float(np.average(expected[told] - growth, weights=trust[told]))
         habit = expected.copy()
         habit[told] += trust[told] * (growth + shift - expected[told])
         levels = (
@@ -216,18 +190,6 @@ def _parts(products: Sequence[Floats]) -> tuple[float, float, float]:
     _, session, run, decay = best
     shrink = min(1.0, _MOST / max(session + run, 1e-9))
     return session * shrink, run * shrink, decay
-
-
-def _growth(scored: Sequence[_Scored], cell: Cell, late: float) -> float:
-    """Loading of the habit on the appends of a cell's turns: their mean product with late scores, over the late loading."""
-    product = pairs = 0.0
-    for s in scored:
-        here = s.scores[(s.turns >= cell.turn) & (s.turns < cell.end)]
-        there = s.scores[s.turns >= cell.end + _LAGS]
-        here, there = here[~np.isnan(here)], there[~np.isnan(there)]
-        product += float(here.sum() * there.sum())
-        pairs += len(here) * len(there)
-    return product / pairs / late if pairs >= _PAIRS and late else 0.0
 
 
 def _answers(found: Sequence[Conversation], scored: Sequence[_Scored]) -> float:
