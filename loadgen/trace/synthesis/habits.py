@@ -14,7 +14,7 @@ from loadgen.trace.synthesis.profile import Agent, Append, Table, Window, choles
 
 T = TypeVar("T")
 NORMAL = NormalDist()
-_CERTAIN = 1e-12
+_CERTAIN = 1e-12  # a share that is taken for 0, whose logarithm would be endless
 
 
 def step_at(steps: Sequence[tuple[float, T]], place: float) -> T | None:

@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 _LAGS = 10  # steps after which a run of like appends has ended; what is alike beyond is the session's
 _PAIRS = 500  # fewer cannot tell one lag from another
 _SESSIONS = 30  # fewer cannot tell a correlation
-_STEPS = 5  # late tool steps of a session that tell its growth
+_STEPS = 5  # steady tool steps of a session that tell its growth
 _ROUNDS = 10
 _MOST = 0.95  # of a score's variance is explained at most
 

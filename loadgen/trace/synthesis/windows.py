@@ -2,8 +2,8 @@
 
 A session's window is the prompt at which its client compacts. Sessions that ended before they came so far say only that
 theirs is larger than their largest prompt, and a compaction says that it lies within the append before: both are censored,
-and the self-consistent estimator (Turnbull 1976) gives the windows' distribution from them. Compactions at prompts where they are rare, or far below what the session
-held elsewhere, were asked for by a person or a tool, and are a chance a step.
+and the self-consistent estimator (Turnbull 1976) gives the windows' distribution from them. Compactions at prompts where
+they are rare, or far below what the session held elsewhere, were asked for by a person or a tool, and are a chance a step.
 """
 
 from __future__ import annotations
