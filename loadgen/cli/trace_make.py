@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,7 @@ def _fit(args: argparse.Namespace) -> int:
 
     from loadgen.trace.features import conversations
     from loadgen.trace.reader import open_trace
-    from loadgen.trace.synthesis.conform import conform
+    from loadgen.trace.synthesis.conform import Row, conform
     from loadgen.trace.synthesis.fit import fit, halves
     from loadgen.trace.synthesis.parametric import synthesize
     from loadgen.trace.synthesis.profile import save_profile
@@ -201,6 +202,9 @@ def _fit(args: argparse.Namespace) -> int:
         made = synthesize(profile, Path(folder, "synthetic.jsonl"), sessions=args.sessions, seed=args.seed)
         with open_trace(made) as synthetic:
             rows = conform(other, list(conversations(synthetic)), args.seed)
+    # what a perfect model of the fitted half would come to
+    floor = conform(other, half, args.seed) if args.holdout else None
+    halves_of: Sequence[Row | None] = floor or [None] * len(rows)
     if args.json:
         json.dump(
             [
@@ -211,40 +215,51 @@ def _fit(args: argparse.Namespace) -> int:
                     "high": r.high,
                     "synthetic": r.synthetic,
                     "inside": r.inside,
+                    "fitted_half": f.synthetic if f else None,
+                    "fitted_half_inside": f.inside if f else None,
                 }
-                for r in rows
+                for r, f in zip(rows, halves_of, strict=True)
             ],
             sys.stdout,
         )
         print()
         return EXIT_OK
-    _print_rows(rows, "the other half" if args.holdout else "the source itself")
+    _print_rows(rows, floor)
     print(f"wrote {args.out}")
     return EXIT_OK
 
 
-def _print_rows(rows: list[Any], against: str) -> None:
+def _print_rows(rows: list[Any], floor: list[Any] | None) -> None:
+    """`floor`: the fitted half's own figures, in the same intervals; null where the whole was fitted."""
     from rich.console import Console
     from rich.table import Table
 
     from loadgen.cli.trace_show import number
+    from loadgen.trace.synthesis.conform import outside
 
-    table = Table("figure", "source", "95 % interval", "synthetic", "", box=None)
-    for row in rows:
-        verdict = {True: "", False: "outside", None: "–"}[row.inside]
+    verdicts = {True: "", False: "outside", None: "–"}
+    half = ["fitted half", ""] if floor else []
+    table = Table("figure", "source", "95 % interval", "synthetic", "", *half, box=None)
+    for row, own in zip(rows, floor or [None] * len(rows), strict=True):
+        cells = [number(own.synthetic), verdicts[own.inside]] if own else []
         table.add_row(
             row.name,
             number(row.source),
             f"{number(row.low)} … {number(row.high)}",
             number(row.synthetic),
-            verdict,
+            verdicts[row.inside],
+            *cells,
         )
     console = Console(highlight=False)
     console.print(table)
-    outside = sum(row.inside is False for row in rows)
+    against = "the other half" if floor else "the source itself"
     console.print(
-        f"{outside} of {len(rows)} figures outside the source's bootstrap interval; compared with {against}"
+        f"{outside(rows)} of {len(rows)} figures outside the source's bootstrap interval; compared with {against}"
     )
+    if floor:
+        console.print(
+            f"the fitted half itself: {outside(floor)} of {len(floor)}, which is what a perfect model of it would come to"
+        )
 
 
 def _fill(args: argparse.Namespace) -> int:

@@ -118,6 +118,29 @@ def test_the_way_round(weka: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "figures outside the source's bootstrap interval" in capsys.readouterr().out.replace("\n", " ")
 
 
+def test_a_hold_out_says_what_a_perfect_model_would_come_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, profile = str(tmp_path / "s.jsonl"), str(tmp_path / "p.json")
+    assert main(["trace", "synth", "--profile", "benchmark", "--sessions", "40", "-o", trace]) == 0
+    fit = ["trace", "fit", trace, "--holdout", "--sessions", "20", "-o", profile]
+    capsys.readouterr()
+    assert main(fit) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "fitted half" in printed
+    assert "compared with the other half the fitted half itself: " in printed
+    assert main([*fit, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 31
+    assert all(
+        row["fitted_half_inside"] == (row["low"] <= row["fitted_half"] <= row["high"])
+        for row in rows
+        if row["fitted_half"] is not None and row["low"] is not None
+    )
+    assert main([arg for arg in fit if arg != "--holdout"] + ["--json"]) == 0
+    assert {row["fitted_half"] for row in json.loads(capsys.readouterr().out)} == {None}
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -16,7 +16,7 @@ def test_the_shipped_schema_is_that_of_the_records() -> None:
     assert json.loads((data_dir("traces") / "trace.schema.json").read_text(encoding="utf-8")) == schema()
 
 
-@pytest.mark.parametrize(("name", "sessions", "turns"), [("claude-code-3", 5, 77), ("heavy-20", 27, 1686)])
+@pytest.mark.parametrize(("name", "sessions", "turns"), [("claude-code-3", 5, 77), ("heavy-20", 28, 2123)])
 def test_shipped_traces(name: str, sessions: int, turns: int) -> None:
     with open_trace(data_dir("traces") / f"{name}.jsonl.zst") as trace:
         figures = summarize(trace)

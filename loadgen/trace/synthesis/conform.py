@@ -34,6 +34,16 @@ class Row:
         return self.low <= self.synthetic <= self.high
 
 
+def outside(rows: Sequence[Row]) -> int:
+    """How many figures lie outside of the source's interval.
+
+    Not 5 %, even of a perfect model of one half held against the other: the interval is that of the source's own noise,
+    and the model's half has as much. The difference is √2 as wide, so about 17 % of independent figures leave it. What
+    `conform(other half, half)` gives is what a perfect model would come to.
+    """
+    return sum(row.inside is False for row in rows)
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """`values` of each session, and what is made of those of all sessions together. Null where there are none."""

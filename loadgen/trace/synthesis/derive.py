@@ -13,7 +13,17 @@ from statistics import NormalDist
 
 import msgspec
 
-from loadgen.trace.synthesis.profile import GRID, Profile, Table, load_profile, save_profile
+from loadgen.trace.synthesis.profile import (
+    GRID,
+    HABITS,
+    Alike,
+    Append,
+    Profile,
+    Table,
+    Window,
+    load_profile,
+    save_profile,
+)
 
 Mixture = Sequence[tuple[float, float, float]]
 """(weight, median, sigma of the logarithm) of lognormal parts."""
@@ -24,7 +34,8 @@ _EDGE = 1e-4  # the grid's 0 and 1 stand for these quantiles of an endless distr
 _TOOL_S: Mixture = ((0.57, 0.08, 1.2), (0.37, 3.0, 1.3), (0.06, 70.0, 1.6))
 _HUMAN_S: Mixture = ((0.94, 75.0, 1.6), (0.06, 10_000.0, 1.5))
 # half of TraceLab's sessions have one human turn; 8.8 steps a human turn on average
-_LOOP_END: Table = [*([0.0] * 9), 0.03, 0.06, 0.1, 0.18, 0.3, 0.5, 0.6, 0.7, 0.9, 1.0]
+_LOOP_END: Table = [*([0.0] * 9), 0.03, 0.06, 0.1, 0.18, 0.3, 0.5, 0.6, 0.7, 0.9, 0.95, 1.0]
+_EVEN = [(0.0, 1.0)]  # a factor of 1 from 0 on
 
 
 def mixture_table(parts: Mixture, cap: float, whole: bool = False) -> Table:
@@ -43,12 +54,24 @@ def mixture_table(parts: Mixture, cap: float, whole: bool = False) -> Table:
     return found
 
 
+def _alone(habits: list[list[float]], habit: str) -> list[list[float]]:
+    """The correlations with one habit's taken out."""
+    place = HABITS.index(habit)
+    return [
+        [r if i == j or place not in (i, j) else 0.0 for j, r in enumerate(row)]
+        for i, row in enumerate(habits)
+    ]
+
+
 def day_to_day(heavy: Profile) -> Profile:
     """Session lengths, human turns and waits as TraceLab published them; all else as heavy."""
     main = msgspec.structs.replace(
         heavy.main,
         requests=mixture_table(((1.0, 16.0, 1.75),), 2000, whole=True),
+        stops=_EVEN,  # the published lengths are those that came about
         loop_end=_LOOP_END,
+        loop_end_at=_EVEN,
+        habits=_alone(heavy.main.habits, "loop_end"),  # nothing is published on who goes with whom
         gap_tool_s=mixture_table(_TOOL_S, 14_400),
         gap_human_s=mixture_table(_HUMAN_S, 172_800),
     )
@@ -62,27 +85,22 @@ def day_to_day(heavy: Profile) -> Profile:
 
 def benchmark(heavy: Profile) -> Profile:
     """SWE-type runs: one human turn, no compaction; from data cards and the vLLM blog of 2026-05, not fitted."""
-    flat = [1.0] * len(GRID)
+    size = range(len(HABITS))
     main = msgspec.structs.replace(
         heavy.main,
         requests=mixture_table(((1.0, 33.0, 0.45),), 400, whole=True),
+        stops=_EVEN,
         first=mixture_table(((1.0, 12_000.0, 0.35),), 40_000, whole=True),
         loop_end=[0.0] * len(GRID),
-        growth=flat,
-        growth_by_length=0.0,
-        append_tool=[(1, mixture_table(((1.0, 700.0, 1.3),), 60_000, whole=True))],
-        append_human=[(1, [0.0] * len(GRID))],
+        loop_end_at=_EVEN,
+        habits=[[float(i == j) for j in size] for i in size],
+        alike=Alike(decay=0.0, answer=0.0),
+        append_tool=[Append(turn=1, tokens=mixture_table(((1.0, 700.0, 1.3),), 60_000, whole=True))],
+        append_human=[Append(turn=1, tokens=[0.0] * len(GRID))],
         gap_tool_s=mixture_table(((0.9, 0.15, 1.0), (0.1, 10.0, 1.5)), 3600),
         gap_human_s=[0.0] * len(GRID),
-        break_tool=0.0,
-        break_human=0.0,
-        second_human=0.0,
-        second_break=0.0,
-        breaks=[],
-        wide=1.0,
-        compaction_at=[(0.0, 0.0)],
-        compaction_at_wide=[(0.0, 0.0)],
-        compactions=[],
+        leaves=[],
+        window=Window(at=[], spread=0.0, early_tool=0.0, early_human=0.0, events=[]),
     )
     source = "cards of SWE-type data sets and the vLLM blog of 2026-05 (published figures, not fitted); answers as heavy"
     return msgspec.structs.replace(

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import random
-import statistics
-import sys
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from loadgen.errors import InputError
 from loadgen.trace.features import Conversation, Step
-from loadgen.trace.synthesis.profile import LATE, WINDOW, Agent, Profile, SubAgents, table
+from loadgen.trace.synthesis.appends import FROM, human_appends, tool_appends, tool_cells
+from loadgen.trace.synthesis.lengths import fit_lengths
+from loadgen.trace.synthesis.likeness import fit_likeness
+from loadgen.trace.synthesis.loops import fit_loops
+from loadgen.trace.synthesis.profile import Agent, Leave, Profile, SubAgents, table
+from loadgen.trace.synthesis.windows import fit_window, sample
 
 MID_SESSION = 40_000
 """A first prompt of more tokens is the middle of a session that was cut, not a start."""
 
-_APPEND_FROM = (1, 2, 3, 4, 5, LATE, 20)
-_EVENTS = 200
-_ENOUGH = 50
-_NEAR = 140_000  # a session that came so far was about to meet its window
-_CONTEXT_STEPS = (
-    0,
-    40_000,
-    80_000,
-    110_000,
-    130_000,
-    140_000,
-    150_000,
-    160_000,
-    WINDOW,
-    200_000,
-    300_000,
-    500_000,
-)
+_EVENTS = 100
+_BREAKS = 25  # that tell a chance: its relative error is then a fifth
 
 
 def fresh(found: Sequence[Conversation]) -> list[Conversation]:
@@ -106,113 +93,71 @@ def _lowest(found: Sequence[Conversation]) -> int:
 
 
 def _agent(found: Sequence[Conversation]) -> Agent:
-    later = [(c, step) for c in found for step in c.steps[1:]]
-    tool = [step for _, step in later if step.gap_kind != "human"]
-    human = [step for _, step in later if step.gap_kind == "human"]
-    growth, exponent, factors = _growth(found)
-    compactions = [step for _, step in later if step.kind == "compaction"]
-    breaks = [step for _, step in later if step.kind == "break"]
-
-    def appended(chosen: Sequence[tuple[Conversation, Step]]) -> list[float]:
-        return [
-            max(0, s.prompt - s.before)
-            / (factors[c.session.id] if s.index >= LATE and s.gap_kind != "human" else 1.0)
-            for c, s in chosen
-            if s.kind == "extend"
-        ]
-
-    def appends(human: bool, begins: Sequence[int]) -> list[tuple[int, list[float]]]:
-        rows: list[tuple[int, list[float]]] = []
-        for begin, end in zip(begins, [*begins[1:], sys.maxsize], strict=True):
-            inside = [(c, s) for c, s in later if (s.gap_kind == "human") == human and begin <= s.index < end]
-            if inside or not rows:
-                rows.append((begin, table(appended(inside))))
-        return rows
-
-    largest = {c.session.id: max(s.prompt for s in c.steps) for c in found}
-    wide = {name for name, tokens in largest.items() if tokens > WINDOW}
+    later = [step for c in found for step in c.steps[1:]]
+    lengths = fit_lengths(found)
+    loops = fit_loops(found, FROM)
+    cells = tool_cells(later)
+    likeness = fit_likeness(found, cells, lengths.residuals, loops)
     final = [
         a
         for c in found
         for a, b in zip(c.steps, [*c.steps[1:], None], strict=True)
         if b is None or b.gap_kind == "human"
     ]
-    inner = [a for c in found for a, b in zip(c.steps, c.steps[1:], strict=False) if b.gap_kind != "human"]
+    inner = [a for c in found for a, b in pairwise(c.steps) if b.gap_kind != "human"]
+
+    def gaps(human: bool) -> list[float]:
+        return [s.gap_s for s in later if (s.gap_kind == "human") == human and s.gap_s is not None]
+
     return Agent(
-        requests=table([len(c.steps) for c in found]),
+        requests=lengths.requests,
+        stops=lengths.stops,
         first=table([c.steps[0].prompt for c in found]),
-        loop_end=table(
-            [sum(s.gap_kind == "human" for s in c.steps[1:]) / max(len(c.steps) - 1, 1) for c in found]
-        ),
-        growth=growth,
-        growth_by_length=exponent,
-        append_tool=appends(False, _APPEND_FROM),
-        append_human=appends(True, (1, LATE)),
+        loop_end=loops.rates,
+        loop_end_at=loops.factors,
+        habits=likeness.habits,
+        alike=likeness.alike,
+        append_tool=tool_appends(later, cells, likeness.loadings),
+        append_human=human_appends(later),
         output_tool=table([s.output for s in inner if s.output is not None]),
         output_final=table([s.output for s in final if s.output is not None]),
-        gap_tool_s=table([s.gap_s for s in tool if s.gap_s is not None]),
-        gap_human_s=table([s.gap_s for s in human if s.gap_s is not None]),
-        break_tool=_share([s.kind == "break" for s in tool if s.index > 1]),
-        break_human=_share([s.kind == "break" for s in human if s.index > 1]),
-        second_human=_share([s.gap_kind == "human" for _, s in later if s.index == 1]),
-        second_break=_share([s.kind == "break" for _, s in later if s.index == 1]),
-        breaks=_events(breaks),
-        wide=len(wide) / max(sum(tokens >= _NEAR for tokens in largest.values()), 1),
-        compaction_at=_hazard([s for c, s in later if c.session.id not in wide]),
-        compaction_at_wide=_hazard([s for c, s in later if c.session.id in wide]),
-        compactions=_events(compactions),
+        gap_tool_s=table(gaps(False)),
+        gap_human_s=table(gaps(True)),
+        leaves=_leaves(found),
+        window=fit_window(found),
     )
 
 
-def _share(flags: Sequence[bool]) -> float:
-    return sum(flags) / max(len(flags), 1)
-
-
-def _events(steps: Sequence[Step]) -> list[tuple[int, int, int]]:
-    """A sample of at most `_EVENTS`, by size of the prompt before."""
-    rows = sorted((s.before, s.kept, s.prompt) for s in steps)
-    return rows if len(rows) <= _EVENTS else [rows[i * len(rows) // _EVENTS] for i in range(_EVENTS)]
-
-
-def _growth(found: Sequence[Conversation]) -> tuple[list[float], float, dict[str, float]]:
-    """Sessions differ in how fast they grow, long ones grow slower: factor = residual · (requests / median)^exponent.
-
-    The factor is the session's mean late tool append over all sessions'; appends are fitted after division by it.
-    """
-    means: dict[str, tuple[int, float]] = {}
+def _leaves(found: Sequence[Conversation]) -> list[Leave]:
+    """By what the step before did and who came after it; what was never seen is left out."""
+    seen: dict[tuple[str, bool], list[Step]] = {}
     for c in found:
-        grown = [
-            min(s.prompt - s.before, 20_000)
-            for s in c.steps[LATE:]
-            if s.kind == "extend" and s.gap_kind != "human" and s.prompt >= s.before
-        ]
-        if len(grown) >= 10:
-            means[c.session.id] = (len(c.steps), max(statistics.fmean(grown), 1.0))
-    factors = dict.fromkeys((c.session.id for c in found), 1.0)
-    if len(means) < 10:
-        return table([1.0]), 0.0, factors
-    overall = statistics.fmean(mean for _, mean in means.values())
-    middle = statistics.median(len(c.steps) for c in found)
-    x = np.log([n / middle for n, _ in means.values()])
-    y = np.log([mean / overall for _, mean in means.values()])
-    exponent = float(np.polyfit(x, y, 1)[0])
-    residuals = []
-    for name, (n, mean) in means.items():
-        factors[name] = mean / overall
-        residuals.append(factors[name] / (n / middle) ** exponent)
-    return table(residuals), round(exponent, 4), factors
+        for a, b in pairwise(c.steps):
+            seen.setdefault((a.kind, b.gap_kind == "human"), []).append(b)
+    return [
+        Leave(
+            after=after,  # type: ignore[arg-type]  # a Step's kind
+            gap="human" if human else "tool",
+            chance=_chance(steps, [s.before for s in breaks]),
+            events=sample(breaks, _EVENTS),
+        )
+        for (after, human), steps in sorted(seen.items())
+        if (breaks := [s for s in steps if s.kind == "break"])
+    ]
 
 
-def _hazard(steps: Sequence[Step]) -> list[tuple[float, float]]:
-    """Chance of a compaction a step, by the size of the prompt before it; few steps cannot say that it falls."""
-    found: list[tuple[float, float]] = []
-    for low, high in zip(_CONTEXT_STEPS, [*_CONTEXT_STEPS[1:], math.inf], strict=True):
-        inside = [s for s in steps if low <= s.before < high]
-        chance = sum(s.kind == "compaction" for s in inside) / len(inside) if inside else 0.0
-        if len(inside) < _ENOUGH and found:
-            chance = max(chance, found[-1][1])
-        found.append((float(low), round(chance, 6)))
-    return found
+def _chance(steps: Sequence[Step], breaks: Sequence[int]) -> list[tuple[float, float]]:
+    """By the prompt before: each step of the function holds about `_BREAKS` of the breaks."""
+    parts = max(1, len(breaks) // _BREAKS)
+    edges = np.unique(np.quantile(breaks, np.arange(1, parts) / parts).round())
+    sizes = [s.before for s in steps]
+    most = len(edges) + 1
+    seen = np.bincount(np.searchsorted(edges, breaks, side="right"), minlength=most)
+    tried = np.bincount(np.searchsorted(edges, sizes, side="right"), minlength=most)
+    return [
+        (float(edge), round(float(k / max(n, 1)), 6))
+        for edge, k, n in zip([0.0, *edges], seen, tried, strict=True)
+    ]
 
 
 def _service(steps: Sequence[Step]) -> tuple[float, float, float, float]:

@@ -1,7 +1,8 @@
 """Sessions from a profile: content-free, to be filled with text of a corpus (`loadgen trace fill`).
 
 A session is a run of steps. Each appends what a tool or a human said, leaves the last prompt at some place, or
-compacts it, as the profile's tables say. All main sessions begin with the same prefix, sub-agents with another.
+compacts it, as the profile and the session's habits say. All main sessions begin with the same prefix, sub-agents
+with another.
 """
 
 from __future__ import annotations
@@ -9,17 +10,15 @@ from __future__ import annotations
 import random
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from loadgen.errors import InputError
 from loadgen.trace.model import Blocks, Gap, Header, Parent, Seen, Session, Source, Turn
-from loadgen.trace.synthesis.profile import LATE, WINDOW, Agent, Profile, draw
+from loadgen.trace.synthesis.habits import NORMAL, Appends, Limit, Stop, append_at, draw_habits, step_at
+from loadgen.trace.synthesis.profile import Agent, Leave, Profile, draw, value
 from loadgen.trace.timeline import Caps
 from loadgen.trace.writer import TraceWriter
 
-T = TypeVar("T")
 _NEAREST = 20
 MOST = 20_000  # steps of one session
 _CEILING = 4_000_000  # tokens of one prompt
@@ -116,14 +115,6 @@ class _Maker:
         return ((owner, 0), min(blocks, held)) if min(blocks, held) else (None, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Habits:
-    """What differs from session to session."""
-
-    growth: float
-    wide: bool
-
-
 class _Steps:
     """One session's walk."""
 
@@ -132,39 +123,39 @@ class _Steps:
 
     def turns(self, name: str) -> list[Turn]:
         agent, rng, size = self._agent, self._rng, self._maker.profile.block_size
-        count = min(MOST, max(1, round(draw(agent.requests, rng))))
-        middle = max(agent.requests[8], 1.0)
-        habits = _Habits(
-            growth=draw(agent.growth, rng) * (count / middle) ** agent.growth_by_length,
-            wide=rng.random() < agent.wide,
-        )
-        loop_end = draw(agent.loop_end, rng)
-        prompt = max(size, round(draw(agent.first, rng)))
+        habits = draw_habits(agent, rng)
+        stop = Stop(agent.requests, agent.stops, habits.patience)
+        appends = Appends(agent, habits.growth, rng)
+        prompt = max(size, round(habits.first))
         if self._maker.first_prompt is not None and not self._sub:
-            prompt = round(prompt * self._maker.first_prompt / max(agent.first[8], 1.0))
+            prompt = round(prompt * self._maker.first_prompt / max(value(agent.first, 0.5), 1.0))
         prompt = min(prompt, self._maker.max_prompt)
+        limit = Limit(agent.window, prompt, rng)
         source, reuse = self._maker.prefix(self._sub, name, prompt)
         found: list[Turn] = []
-        kind: str | None = "tool" if self._sub else None
-        for index in range(count):
-            last = index + 1 == count
+        gap: str | None = "tool" if self._sub else None
+        did = "first"
+        for index in range(MOST):
+            last = stop.after(prompt) or index + 1 == MOST
             following = (
                 None
                 if last
                 else "human"
-                if rng.random() < (agent.second_human if index == 0 else loop_end)
+                if rng.random() < habits.loop_end * (step_at(agent.loop_end_at, index + 1) or 0.0)
                 else "tool"
             )
-            output = max(
-                1, round(draw(agent.output_tool if following == "tool" else agent.output_final, rng))
-            )
-            found.append(self._turn(name, index, source, reuse, prompt, output, kind, following))
+            answer = rng.gauss(0, 1)
+            table = agent.output_tool if following == "tool" else agent.output_final
+            output = max(1, round(value(table, NORMAL.cdf(answer))))
+            found.append(self._turn(name, index, source, reuse, prompt, output, gap, following))
             if last:
                 break
-            kept, prompt = self._next(index + 1, prompt, following or "tool", habits)
+            did, kept, prompt = self._next(
+                index + 1, prompt, following or "tool", did, limit, appends, answer
+            )
             if prompt > self._maker.max_prompt:
                 break
-            source, reuse, kind = None, min(kept, prompt) // size, following
+            source, reuse, gap = None, min(kept, prompt) // size, following
         return found
 
     def _turn(
@@ -197,25 +188,33 @@ class _Steps:
             seen=Seen(e2e_s=round(c0 + c1 * output + c2 * new / 1000 + c3 * prompt / 1000, 3)),
         )
 
-    def _next(self, index: int, prompt: int, kind: str, habits: _Habits) -> tuple[int, int]:
-        """(tokens kept of the last prompt, tokens of the next)."""
-        agent, rng = self._agent, self._rng
-        chance = _at(agent.compaction_at_wide if habits.wide else agent.compaction_at, prompt) or 0.0
-        if rng.random() < chance or (prompt > WINDOW and not habits.wide):
-            event = _event(agent.compactions, prompt, rng)
+    def _next(
+        self, index: int, prompt: int, gap: str, did: str, limit: Limit, appends: Appends, answer: float
+    ) -> tuple[str, int, int]:
+        """(what the step does, tokens kept of the last prompt, tokens of the next)."""
+        agent, rng, human = self._agent, self._rng, gap == "human"
+        # every tool step moves the run of its appends on, whatever it does
+        grown = self._said(index, prompt) if human else appends.tokens(index, prompt, answer)
+        if limit.reached(prompt, human):
+            event = _event(agent.window.events, prompt, rng)
             if event is not None and event[2] < prompt:
-                return min(event[1], event[2]), event[2]
-        leaves = agent.break_human if kind == "human" else agent.break_tool
-        if rng.random() < (agent.second_break if index == 1 else leaves):
-            event = _event(agent.breaks, prompt, rng)
+                return "compaction", min(event[1], event[2]), event[2]
+        leave = _leave(agent.leaves, did, gap)
+        if leave is not None and rng.random() < (step_at(leave.chance, prompt) or 0.0):
+            event = _event(leave.events, prompt, rng)
             if event is not None:
                 before, kept, after = event
                 kept = prompt * kept // max(before, 1)
-                return kept, max(kept, 1, prompt + after - before)
-        human = kind == "human"
-        tokens = _at(agent.append_human if human else agent.append_tool, index)
-        scale = 1.0 if human or index < LATE else habits.growth
-        return prompt, prompt + (0 if tokens is None else round(draw(tokens, rng) * scale))
+                return "break", kept, max(kept, 1, prompt + after - before)
+        return "extend", prompt, prompt + round(grown)
+
+    def _said(self, turn: int, prompt: int) -> float:
+        append = append_at(self._agent.append_human, turn, prompt)
+        return 0.0 if append is None else draw(append.tokens, self._rng)
+
+
+def _leave(leaves: Sequence[Leave], after: str, gap: str) -> Leave | None:
+    return next((leave for leave in leaves if leave.after == after and leave.gap == gap), None)
 
 
 def _event(
@@ -227,13 +226,3 @@ def _event(
     place = bisect_left(events, (prompt, 0, 0))
     low = min(max(0, place - _NEAREST // 2), max(0, len(events) - _NEAREST))
     return rng.choice(events[low : low + _NEAREST])
-
-
-def _at(steps: Sequence[tuple[float, T]], place: float) -> T | None:
-    """The value of the last step at or before a place."""
-    found: T | None = None
-    for begin, value in steps:
-        if place < begin:
-            break
-        found = value
-    return found
