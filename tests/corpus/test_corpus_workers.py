@@ -87,6 +87,8 @@ def test_an_error_ends_the_threads():
 
     def work(index):
         begun.append(index)
+        if index:
+            time.sleep(0.001)
         raise ValueError(index)
 
     with pytest.raises(ValueError, match="0"):
