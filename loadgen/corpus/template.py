@@ -24,6 +24,7 @@ from loadgen.corpus.source import without_credentials
 from loadgen.errors import InputError
 from loadgen.paths import cache_dir
 from loadgen.tokens.base import Tokenizer
+from loadgen.tokens.counting import Counting
 from loadgen.tokens.endpoint import EndpointTokenizer
 
 Api = Literal["chat", "completions"]
@@ -32,7 +33,7 @@ _TIMEOUT_S = 300.0
 
 
 class Endpoint:
-    """`/tokenize` and `/detokenize` of one server. May be used from several threads."""
+    """Counting by one server. May be used from several threads."""
 
     def __init__(self, url: str, *, model: str | None = None, key: str | None = None) -> None:
         """`url` with or without `/v1`; `model` may be left out where only one is served. `key` is sent as a bearer token."""
@@ -45,6 +46,7 @@ class Endpoint:
             {"Authorization": f"Bearer {key}"} if key else {}
         )
         self.model = self._served(model)
+        self._counting = Counting(self.url, self._post)
 
     def _served(self, wanted: str | None) -> str:
         answer = self._ask("GET", "/v1/models", None)
@@ -64,18 +66,15 @@ class Endpoint:
         return wanted
 
     def tokens(self, body: dict[str, Any]) -> list[int]:
-        """Token ids by `/tokenize`: of `prompt`, or of `messages` and `tools` as the template renders them."""
-        answer = self._ask("POST", "/tokenize", {"model": self.model, **body})
-        ids = answer.get("tokens")
-        if not isinstance(ids, list):
-            raise InputError(
-                f"{self.url}/tokenize gives no token ids, so prompts cannot be counted there; build without --host"
-            )
-        return ids
+        """Token ids of `prompt`, or of `messages` and `tools` as the template renders them."""
+        return self._counting.ids(body)
 
     def text(self, ids: list[int]) -> str:
-        """Text of token ids by `/detokenize`."""
-        return str(self._ask("POST", "/detokenize", {"model": self.model, "tokens": ids}).get("prompt", ""))
+        """Text of token ids."""
+        return self._counting.text(ids)
+
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return self._ask("POST", path, {"model": self.model, **body})
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
         kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection

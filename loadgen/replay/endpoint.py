@@ -153,6 +153,8 @@ def discover(api: Api, wanted: str | None) -> Facts:
     version_status, _, version = api.json("GET", "/version")
     metrics_status, _, metrics = api.request("GET", "/metrics")
     length = entry.get("max_model_len")
+    if length is None and isinstance(meta := entry.get("meta"), dict):
+        length = meta.get("n_ctx")  # llama.cpp: of one slot
     return Facts(
         model=wanted,
         max_model_len=length if isinstance(length, int) else None,

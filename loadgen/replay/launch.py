@@ -36,7 +36,7 @@ def handover(prepared: Prepared, options: Options, arguments: Sequence[str]) -> 
     """What passes to Locust's process."""
     job = prepared.job
     block = job.block_size or 1
-    floor = int(prepared.template["nonce_position"])
+    floor, nonce = int(prepared.template["nonce_position"]), int(prepared.template["nonce_tokens"] or 0)
     return Handover(
         job=job,
         facts={
@@ -49,8 +49,9 @@ def handover(prepared: Prepared, options: Options, arguments: Sequence[str]) -> 
             "max_model_len": prepared.facts.max_model_len,
             "nonce": options.nonce_scope,
             "slo_ttft_s": _goodput_limit_s(options),
-            # Before the nonce stands the template's own preamble, the same in every prompt: whole blocks of it may hit.
-            "cold_limit_tokens": floor // block * block,
+            # Before the nonce stands the template's own preamble, the same in every prompt, and of many nonces some begin
+            # alike (one of ten by a digit, where a digit is a token): whole blocks of that may hit.
+            "cold_limit_tokens": (floor + nonce // 2) // block * block,
         },
         out=options.out,
         run_dir=options.run_dir,

@@ -1,4 +1,4 @@
-"""Prompts as the server sees them: `/tokenize` of an endpoint, and whether a local tokenizer agrees with it."""
+"""Prompts as the server sees them, counted by an endpoint itself, and whether a local tokenizer agrees with it."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from typing import Any
 from loadgen.errors import InputError
 from loadgen.replay.endpoint import Api
 from loadgen.tokens.base import Tokenizer
+from loadgen.tokens.counting import Counting
 
 
 class Renderer:
-    """`/tokenize` of one endpoint; `available` is False where there is none."""
+    """How one endpoint counts and renders; `available` is False where it tells neither."""
 
     def __init__(self, api: Api, model: str) -> None:
         self._api, self._model = api, model
-        status, _, body = api.json(
-            "POST", "/tokenize", {"model": model, "prompt": "a", "add_special_tokens": False}
-        )
+        self._counting = Counting(api.url, self._post)
+        probe = {"prompt": "a", "add_special_tokens": False}
+        status, _, body = api.json("POST", "/tokenize", {"model": model, **probe})
         self.available = status == 200 and isinstance(body, dict) and isinstance(body.get("tokens"), list)
+        if self.available and not body["tokens"]:
+            try:
+                self._counting.ids(probe)
+            except InputError:
+                self.available = False
 
-    def _ask(self, body: dict[str, Any]) -> list[int]:
-        status, _, answer = self._api.json("POST", "/tokenize", {"model": self._model, **body})
-        if status != 200 or not isinstance(answer, dict) or not isinstance(answer.get("tokens"), list):
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        status, _, answer = self._api.json("POST", path, {"model": self._model, **body})
+        if status != 200 or not isinstance(answer, dict):
             said = answer.get("error", answer) if isinstance(answer, dict) else answer
-            raise InputError(f"{self._api.url}/tokenize answered HTTP {status}: {str(said)[:300]}")
-        tokens: list[int] = answer["tokens"]
-        return tokens
+            raise InputError(f"{self._api.url}{path} answered HTTP {status}: {str(said)[:300]}")
+        return answer
 
     def text(self, text: str) -> list[int]:
         """Token ids of plain text."""
-        return self._ask({"prompt": text, "add_special_tokens": False})
+        return self._counting.ids({"prompt": text, "add_special_tokens": False})
 
     def detokenized(self, ids: list[int]) -> str:
         """Text of token ids."""
-        status, _, answer = self._api.json("POST", "/detokenize", {"model": self._model, "tokens": ids})
-        if status != 200 or not isinstance(answer, dict) or not isinstance(answer.get("prompt"), str):
-            raise InputError(
-                f"{self._api.url}/detokenize answered HTTP {status}; name the model's tokenizer with --tokenizer"
-            )
-        return str(answer["prompt"])
+        return self._counting.text(ids)
 
     def prompt(self, messages: list[dict[str, Any]], tools: list[Any] | None) -> list[int]:
         """Token ids of a chat prompt, the generation prompt included."""
         body: dict[str, Any] = {"messages": messages, "add_generation_prompt": True}
         if tools:
             body["tools"] = tools
-        return self._ask(body)
+        return self._counting.ids(body)
 
 
 def remembering(count: Callable[[str], int]) -> Callable[[str], int]:

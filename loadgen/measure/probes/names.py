@@ -5,6 +5,7 @@
 | vLLM 0.20, 0.33 | read in its source |
 | vLLM 0.26, 0.32 | pages saved from running servers |
 | SGLang 0.5 | read in its documentation of production metrics |
+| llama.cpp of 2026-11 | a page read from a running server |
 | LMCache 0.3 to 0.5, in process (`lmcache:`) | read in its source |
 | LMCache 0.5.6, a server of its own (`lmcache_mp_`) | a page saved from a running server |
 
@@ -61,9 +62,13 @@ _DECODE = _histogram("vllm:request_decode_time_seconds")
 COUNTERS: dict[str, Quantity] = {
     "prompt_tokens": Quantity((Alias("vllm:prompt_tokens_total"), Alias("sglang:prompt_tokens_total"))),
     "generation_tokens": Quantity(
-        (Alias("vllm:generation_tokens_total"), Alias("sglang:generation_tokens_total"))
+        (
+            Alias("vllm:generation_tokens_total"),
+            Alias("sglang:generation_tokens_total"),
+            Alias("llamacpp:tokens_predicted_total"),
+        )
     ),
-    "compute_tokens": Quantity((_by_source("local_compute"),)),
+    "compute_tokens": Quantity((_by_source("local_compute"), Alias("llamacpp:prompt_tokens_total"))),
     "hbm_tokens": Quantity(
         (
             _by_source("local_cache_hit"),
@@ -80,7 +85,11 @@ COUNTERS: dict[str, Quantity] = {
         )
     ),
     "cached_tokens": Quantity(
-        (Alias("vllm:prompt_tokens_cached_total"), Alias("sglang:cached_tokens_total"))
+        (
+            Alias("vllm:prompt_tokens_cached_total"),
+            Alias("sglang:cached_tokens_total"),
+            Alias("llamacpp:prompt_tokens_cached_total"),
+        )
     ),
     "prefix_queries": Quantity(
         (Alias("vllm:prefix_cache_queries_total"), Alias("vllm:gpu_prefix_cache_queries_total"))
@@ -146,8 +155,20 @@ COUNTERS: dict[str, Quantity] = {
 
 # Momentary quantities: only the value counts.
 GAUGES: dict[str, Quantity] = {
-    "running": Quantity((Alias("vllm:num_requests_running"), Alias("sglang:num_running_reqs"))),
-    "waiting": Quantity((Alias("vllm:num_requests_waiting"), Alias("sglang:num_queue_reqs"))),
+    "running": Quantity(
+        (
+            Alias("vllm:num_requests_running"),
+            Alias("sglang:num_running_reqs"),
+            Alias("llamacpp:requests_processing"),
+        )
+    ),
+    "waiting": Quantity(
+        (
+            Alias("vllm:num_requests_waiting"),
+            Alias("sglang:num_queue_reqs"),
+            Alias("llamacpp:requests_deferred"),
+        )
+    ),
     "deferred": Quantity((Alias("vllm:num_requests_waiting_by_reason", has=(("reason", "deferred"),)),)),
     "kv_usage": Quantity(
         (

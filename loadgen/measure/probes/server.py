@@ -36,8 +36,13 @@ class ServerCounters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def family(self) -> str | None:
-        """`vllm`, `sglang` or `lmcache`, from the names on the page; null for a page of none of them."""
-        families = ("vllm:", "sglang:", "lmcache")  # a vLLM page may carry LMCache's names beside its own
+        """`vllm`, `sglang`, `llamacpp` or `lmcache`, from the names on the page; null for a page of none of them."""
+        families = (
+            "vllm:",
+            "sglang:",
+            "llamacpp:",
+            "lmcache",
+        )  # a vLLM page may carry LMCache's names beside its own
         return next((f.rstrip(":") for f in families if any(key.startswith(f) for key in self.series)), None)
 
     @property

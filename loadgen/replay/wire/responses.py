@@ -41,7 +41,8 @@ def message(message: Mapping[str, Any]) -> bytes:
     items: list[bytes] = []
     calls = message.get("tool_calls") or ()
     if text_of(message) or not calls:
-        items.append(orjson.dumps({"role": role, "content": text_of(message)}))
+        # The type may be left out by OpenAI's reference; llama.cpp does not know an assistant's message without it.
+        items.append(orjson.dumps({"type": "message", "role": role, "content": text_of(message)}))
     for call in calls:
         function = call["function"]
         items.append(

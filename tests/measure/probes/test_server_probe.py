@@ -35,6 +35,23 @@ def after(before: ServerCounters, **added: float) -> ServerCounters:
     )
 
 
+def test_llama_cpp_tells_computed_and_cached_and_no_tier() -> None:
+    text = """# TYPE llamacpp:prompt_tokens_total counter
+llamacpp:prompt_tokens_total 3413
+# TYPE llamacpp:prompt_tokens_cached_total counter
+llamacpp:prompt_tokens_cached_total 5512
+# TYPE llamacpp:tokens_predicted_total counter
+llamacpp:tokens_predicted_total 139
+# TYPE llamacpp:requests_processing gauge
+llamacpp:requests_processing 2
+# TYPE llamacpp:requests_deferred gauge
+llamacpp:requests_deferred 1
+"""
+    c = parse(text)
+    assert (c.family, c.in_flight) == ("llamacpp", 3)
+    assert c.counters == {"compute_tokens": 3413, "cached_tokens": 5512, "generation_tokens": 139}
+
+
 def test_vllm_026_with_lmcache_in_process() -> None:
     c = parse(page("vllm-0.26-lmcache"))
     assert c.family == "vllm"

@@ -54,8 +54,8 @@ def test_responses_body() -> None:
         {"type": "function", "name": "bash", "description": "run", "parameters": {"type": "object"}}
     ]
     assert found["input"] == [
-        {"role": "user", "content": "hi"},
-        {"role": "assistant", "content": "so"},
+        {"type": "message", "role": "user", "content": "hi"},
+        {"type": "message", "role": "assistant", "content": "so"},
         {"type": "function_call", "call_id": "c1", "name": "bash", "arguments": '{"command":"ls"}'},
         {"type": "function_call_output", "call_id": "c1", "output": "a.py"},
     ]
