@@ -1,6 +1,6 @@
 """How the load generator grows with Locust workers: streams, chunks a second and TTFT error, the same load for each worker.
 
-    python benchmarks/fleet_scale.py [--workers 1,2,4,8] [--streams 200] [--servers 4] [--json]
+    python benchmarks/fleet_scale.py [--workers 1,2,4,8] [--streams 200] [--servers N] [--json]
     python benchmarks/fleet_scale.py --endpoint sim [--tokenizer hf:PATH]
 
 `stamped`: servers of `servers/stamped.c`, TTFT 200 ms and one token every 20 ms, `--streams` live sessions for each
@@ -9,7 +9,7 @@ the servers themselves were late is part of it and printed beside it.
 `sim`: as many simulated endpoints (`loadgen sim`, arm off) under the load of the most workers, whatever their number:
 their TTFT is an outcome, so the column shows TTFT itself, and what changes from row to row is the client's share.
 
-Servers have a CPU each, the first ones; loadgen has all the others. Give it a machine with CPUs for every process
+Servers have a CPU each, the first ones (by default a quarter of all); loadgen has all the others. Give it a machine with CPUs for every process
 (servers + workers + 1); with fewer the figures show the scheduler. Sessions are spread over servers by their hash.
 """
 
@@ -100,11 +100,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--endpoint", choices=("stamped", "sim"), default="stamped")
-    parser.add_argument(
-        "--workers", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2, 4, 8]
-    )
+    cpus = len(os.sched_getaffinity(0))
+    servers = max(1, cpus // 4)
+    fitting = [n for n in (1, 2, 4, 8) if n <= max(1, cpus - servers)]
+    parser.add_argument("--workers", type=lambda text: [int(n) for n in text.split(",")], default=fitting)
     parser.add_argument("--streams", type=int, default=200, help="live sessions a worker")
-    parser.add_argument("--servers", type=int, default=4)
+    parser.add_argument("--servers", type=int, default=servers)
     parser.add_argument("--tokenizer", help="of the simulated endpoint (default: tekken)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
