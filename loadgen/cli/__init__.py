@@ -81,6 +81,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("loadgen: Windows is not supported; use Linux, macOS or WSL", file=sys.stderr)
         return 2
     selected = next((word for word in arguments if not word.startswith("-")), "")
+    if selected in ("corpus", "demo", "run"):
+        # These build contexts, faster in processes than in threads, and a process with threads is not forked: numpy
+        # starts one for each core when it is imported. Not for commands that start servers of others.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     args = build_parser({selected}).parse_args(arguments)
     try:
         return int(importlib.import_module(COMMANDS[args.command][0]).run(args))

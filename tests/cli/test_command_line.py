@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -37,6 +38,33 @@ def test_the_version_shows_the_commit_of_a_checkout() -> None:
         found = re.search(r"\(([0-9a-f]{12})\+?\)", shown)
         assert found is not None
         assert head.startswith(found[1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
+@pytest.mark.parametrize("command", ["corpus", "demo", "run"])
+def test_commands_that_build_contexts_can_fork_when_they_have_numpy(command: str) -> None:
+    script = f"""
+import os
+from loadgen.cli import main
+from loadgen.corpus.forked import may_fork
+try:
+    main(["{command}", "--help"])
+except SystemExit:
+    import numpy
+    print(may_fork())
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    shown = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
+    ).stdout
+    assert shown.endswith("True\n"), shown[-200:]
+
+
+def test_commands_that_start_servers_leave_their_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    with pytest.raises(SystemExit):
+        main(["experiment", "--help"])
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
 
 
 def test_windows_is_refused_in_one_sentence(
