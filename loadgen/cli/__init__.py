@@ -13,6 +13,7 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from loadgen.cli.output import patient_output
 from loadgen.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, LoadgenError
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -85,17 +86,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         # These build contexts, faster in processes than in threads, and a process with threads is not forked: numpy
         # starts one for each core when it is imported. Not for commands that start servers of others.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    args = build_parser({selected}).parse_args(arguments)
     try:
-        return int(importlib.import_module(COMMANDS[args.command][0]).run(args))
+        with patient_output():
+            args = build_parser({selected}).parse_args(arguments)
+            return int(importlib.import_module(COMMANDS[args.command][0]).run(args))
     except LoadgenError as error:
         print(f"loadgen: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("loadgen: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # of a stream that is not standard output
         return 0
     except Exception as error:
         if os.environ.get("LOADGEN_DEBUG"):

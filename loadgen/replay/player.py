@@ -54,12 +54,18 @@ class Settings:
     tls: ssl.SSLContext | None
     emit: Callable[[PlannedSession, Sample], None]
     tiers_of: Callable[[Exchange], Tiers | None]  # None for a turn that was not alone in flight
+    ending: Callable[[], bool]  # whether the run is being ended, and not a lane alone
 
 
 def timeouts(job: Job) -> Timeouts:
     """The job's limits, which are endpoint seconds, in wall seconds."""
     first, stall, total = (limit / job.time_scale for limit in job.timeouts_s)
     return Timeouts(first_token_s=first, stall_s=stall, total_s=total)
+
+
+def _as_planned(exchange: Exchange) -> None:
+    """A turn that was cut on purpose has not failed."""
+    exchange.error, exchange.message, exchange.finish = None, None, ABORTED
 
 
 class SessionPlayer:
@@ -134,6 +140,10 @@ class SessionPlayer:
                 exchange = self._exchange(parts, turn, attempt)
             except gevent.GreenletExit:
                 if (seen := self._link.interrupted) is not None:  # the server got it, so it is a sample
+                    if (
+                        not self._settings.ending()
+                    ):  # its lane was taken away: fewer live sessions were asked for
+                        _as_planned(seen)
                     self._settings.emit(
                         self.plan, self._sample(turn, attempt, intended_ns, cap_wait_ns, seen)
                     )
@@ -183,7 +193,7 @@ class SessionPlayer:
         finally:
             cut.kill(block=False)
         if exchange.error is ErrorClass.CANCELLED:  # as its user did: not a failure
-            exchange.error, exchange.message, exchange.finish = None, None, ABORTED
+            _as_planned(exchange)
         return exchange
 
     def _request_id(self, turn: PlannedTurn, attempt: int) -> str:

@@ -62,7 +62,7 @@ def rows(summaries: list[Summary]) -> Iterator[Row]:
     yield _row("errors", "turns", summaries, lambda s: words.count(s["groups"]["all"]["errors"]))
     if any(s["groups"]["all"].get("aborted") for s in summaries):
         yield _row(
-            "cut as recorded", "turns", summaries, lambda s: words.count(s["groups"]["all"].get("aborted"))
+            "cut on purpose", "turns", summaries, lambda s: words.count(s["groups"]["all"].get("aborted"))
         )
     yield _row("validity", "turns", summaries, lambda s: "valid" if s["valid"] else "INVALID")
 

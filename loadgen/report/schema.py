@@ -29,8 +29,8 @@ class Spread(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Group(msgspec.Struct, forbid_unknown_fields=True):
-    """One class of turns, or all. `censored` turns ended before a first token, `aborted` ones were cut as the recorded turn
-    was and have no usage. Token sums are over the other turns that ended well, null where one of them lacks the count."""
+    """One class of turns, or all. `censored` turns ended before a first token, `aborted` ones were cut on purpose, as
+    the recorded turn was or with their lane, and have no usage. Token sums are over the other turns that ended well, null where one of them lacks the count."""
 
     turns: int
     errors: int

@@ -122,6 +122,19 @@ def test_sessions_met_in_the_middle_have_their_history_and_no_reuse(play: Any) -
     assert read_run(folder).plan.turns == len(found)
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_step_down_cuts_on_purpose_and_fails_nothing(play: Any, processes: str) -> None:
+    found, folder = play(
+        "--schedule", "closed", "--stages", "6:100,1:150", *(("--processes", processes) if processes != "1" else ()),
+        base=("--sessions", "30", "--turns", "8", "--context-tokens", "4000", "--output-tokens", "400"),
+    )  # fmt: skip
+    cut = [s for s in found if s["finish"] == "aborted"]
+    assert 1 <= len(cut) <= 5, "five lanes go, most of them with a turn under way"
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["groups"]["all"]["aborted"] == len(cut)
+    assert "error_limit" not in [reason["code"] for reason in summary["reasons"]]
+
+
 def test_a_slice_of_turns_starts_with_the_history(play: Any) -> None:
     found, _ = play("--first-turn", "1", "--turns", "1")
     assert [(s["turn"], s["class"]) for s in found] == [(1, "first")] * 3

@@ -282,7 +282,7 @@ def test_turns_cut_as_recorded_do_not_blank_the_sums(make_run: MakeRun) -> None:
     assert everything["cached_tokens"] == 37 * 139_776
     assert summary["rate"]["output_tokens_s"] == pytest.approx(47 * OUTPUT / summary["total_s"])
     table = {row.label: row.cells for row in rows([summary])}
-    assert table["cut as recorded"] == ["3"]
+    assert table["cut on purpose"] == ["3"]
 
 
 def test_sources_that_nobody_told_are_not_zero(make_run: MakeRun) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 from locust import LoadTestShape
 
 from loadgen.errors import InputError
-
-_SPAWN_RATE = 100.0  # users a second; Locust warns above
+from loadgen.replay.fleet import spawning
 
 Stage = tuple[int, float]
 """(live sessions, endpoint seconds)"""
@@ -40,7 +39,7 @@ class Stages(LoadTestShape):
         now: float = self.get_run_time() * self._scale  # type: ignore[no-untyped-call]
         for sessions, seconds in self._stages:
             if now < seconds:
-                return sessions, _SPAWN_RATE
+                return sessions, spawning.rate(sessions)
             now -= seconds
         return None
 

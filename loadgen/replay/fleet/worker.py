@@ -103,6 +103,7 @@ class Worker:
             tls=tls_context(job.ca_file),
             emit=self._emit,
             tiers_of=self._tiers,
+            ending=lambda: self.draining,
         )
         self.histograms = HistogramSet()
         self._seq = 0
