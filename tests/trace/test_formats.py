@@ -303,19 +303,6 @@ def test_claude_trace_drops_the_nonce_and_reads_the_stream(tmp_path: Path) -> No
         assert (only.answer or {})["tool_calls"][0]["function"]["arguments"] == '{"c":"ls"}'
 
 
-def test_opencode_reads_the_database_without_touching_it(tmp_path: Path) -> None:
-    path = tmp_path / "opencode.db"
-    fixtures.opencode_database(path)
-    before = (path.read_bytes(), sorted(p.name for p in tmp_path.iterdir()))
-    done = import_trace([path], tmp_path / "o" / "out.jsonl")
-    assert (path.read_bytes(), sorted(p.name for p in tmp_path.iterdir() if p.name != "o")) == before
-    assert (done.counts["sessions"], done.counts["sub_agents"], done.counts["turns"]) == (2, 1, 3)
-    with open_trace(done.path) as trace:
-        first, second = turns(trace)
-        assert (first.input_tokens, first.output_tokens, first.cached_tokens) == (235, 16, 210)
-        assert [m["role"] for m in second.append or []] == ["tool"]
-
-
 def test_several_formats_at_once_ask_for_a_choice(tmp_path: Path) -> None:
     fixtures.write(tmp_path / "in", "codex")
     fixtures.write(tmp_path / "in", "mooncake")
