@@ -445,7 +445,7 @@ CLAUDE_TRACE = jsonl(
             },
         },
         "response": {"timestamp": 1780000003.0, "status_code": 200, "body_raw": SSE},
-        "logged_at": "2026-06-01T00:00:00Z",
+        "logged_at": "2026-05-28T20:26:44Z",
     },
     {
         "request": {"timestamp": 1, "url": "https://api.example/hello", "body": None},

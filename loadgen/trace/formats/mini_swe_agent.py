@@ -12,14 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from loadgen.trace.formats.base import Agent, Call, Format, Head, Report
-from loadgen.trace.formats.messages import (
-    assistant,
-    from_openai,
-    split_system,
-    text_of,
-    tool_call,
-    tool_result,
-)
+from loadgen.trace.formats.messages import from_openai, responses_answer, split_system, tool_result
 from loadgen.trace.formats.rows import get_count, get_dict, get_list, get_text, json_document, seconds
 from loadgen.trace.model import Message
 
@@ -64,7 +57,7 @@ def _calls(rows: list[Any], path: Path, report: Report) -> list[Call]:
 def _message(row: Any) -> Message | None:
     """A row of any API; null where it is none of the conversation."""
     if get_text(row, "object") == "response":
-        return _from_response(row)
+        return responses_answer(get_list(row, "output"))
     if get_text(row, "type") == "function_call_output":
         return tool_result(get_text(row, "call_id") or "", row.get("output"))
     return from_openai(row)
@@ -76,27 +69,10 @@ def _rejected(extra: dict[str, Any]) -> Message | None:
     if not response or get_text(extra, "interrupt_type") is None:
         return None
     if get_text(response, "object") == "response":
-        return _from_response(response)
+        return responses_answer(get_list(response, "output"))
     choice = next(iter(get_list(response, "choices")), None)
     message = from_openai(get_dict(choice, "message"))
     return message if message is not None and message["role"] == "assistant" else None
-
-
-def _from_response(response: dict[str, Any]) -> Message:
-    """The output items of a response as one assistant message."""
-    texts: list[str] = []
-    thoughts: list[str] = []
-    tools: list[dict[str, Any]] = []
-    for item in get_list(response, "output"):
-        kind = get_text(item, "type")
-        if kind == "message":
-            texts.append(text_of(item.get("content")))
-        elif kind == "reasoning":
-            thoughts.append(text_of(item.get("content")) or text_of(item.get("summary")))
-        elif kind == "function_call":
-            name = get_text(item, "name") or "tool"
-            tools.append(tool_call(get_text(item, "call_id") or "", name, item.get("arguments")))
-    return assistant("\n".join(filter(None, texts)), tools or None, "\n".join(filter(None, thoughts)))
 
 
 def _usage(call: Call, response: dict[str, Any]) -> None:
