@@ -303,6 +303,26 @@ def test_claude_trace_drops_the_nonce_and_reads_the_stream(tmp_path: Path) -> No
         assert (only.answer or {})["tool_calls"][0]["function"]["arguments"] == '{"c":"ls"}'
 
 
+def test_burstgpt_rows_as_published(tmp_path: Path) -> None:
+    """API calls have no session id, failures no tokens at all, and times are whole seconds."""
+    path = tmp_path / "BurstGPT_3.csv"
+    path.write_text(
+        "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+        "100.0,aa-1,43,GPT-4,906,446,1352,Conversation log\n"
+        "110.0,,2,ChatGPT,11,77,88,API log\n"
+        "120.0,,1,ChatGPT,12,51,63,API log\n"
+        "130.0,aa-1,0,ChatGPT,0,0,0,Conversation log\n"
+        "150.0,aa-1,26,GPT-4,1631,282,1913,Conversation log\n"
+    )
+    done = import_trace([path], tmp_path / "out.jsonl")
+    assert (done.format.name, done.counts["sessions"], done.counts["turns"]) == ("burstgpt", 3, 4)
+    with open_trace(done.path) as trace:
+        assert (trace.header.made or {})["skipped"] == {"failed request whose prompt is not counted": 1}
+        assert [turn.input_tokens for turn in turns(trace)] == [906, 1631]
+        assert turns(trace)[1].gap is not None
+        assert turns(trace)[1].gap.s == 7.0
+
+
 def test_several_formats_at_once_ask_for_a_choice(tmp_path: Path) -> None:
     fixtures.write(tmp_path / "in", "codex")
     fixtures.write(tmp_path / "in", "mooncake")

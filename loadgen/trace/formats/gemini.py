@@ -237,7 +237,8 @@ FORMAT = Format(
     name="gemini",
     title="Gemini CLI chats",
     fidelity="messages",
-    lost="system prompt, tool schemas, TTFT, the calls of a compression; request start is the last input's time",
+    lost="system prompt, tool schemas, TTFT, the calls of a compression; a start is the last input's time; in `.json` "
+    "files also the context at the start, helpers' calls, and the end of an answer without text",
     detect=_detect,
     read=_read,
 )
