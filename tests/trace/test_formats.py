@@ -323,6 +323,35 @@ def test_burstgpt_rows_as_published(tmp_path: Path) -> None:
         assert turns(trace)[1].gap.s == 7.0
 
 
+def test_sharegpt_with_tools_and_parts_with_values(tmp_path: Path) -> None:
+    said = [
+        ("human", "hi"),
+        ("function_call", '{"name": "f", "arguments": {"a": 1}}'),
+        ("observation", "2"),
+        ("gpt", "two"),
+        ("x", "?"),
+    ]
+    entry = {
+        "conversations": [{"from": who, "value": text} for who, text in said],
+        "tools": '[{"name": "f", "parameters": {}}]',
+    }
+    (tmp_path / "s.json").write_bytes(fixtures.doc([entry]))
+    done = import_trace([tmp_path / "s.json"], tmp_path / "out.jsonl")
+    with open_trace(done.path) as trace:
+        assert (trace.header.made or {})["skipped"] == {"message of unknown shape": 1}
+        asked = prompts(trace)[1]
+        assert asked[1]["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"a":1}'}
+        assert asked[2] == {"role": "tool", "tool_call_id": asked[1]["tool_calls"][0]["id"], "content": "2"}
+        assert trace.blob(trace.sessions[0].tools or "").json[0]["function"]["name"] == "f"
+    row = [
+        {"role": who, "content": [{"type": "text", "value": text}]}
+        for who, text in (("user", "hi"), ("assistant", "yo"))
+    ]
+    (tmp_path / "v.jsonl").write_bytes(fixtures.jsonl({"messages": row}))
+    with open_trace(import_trace([tmp_path / "v.jsonl"], tmp_path / "v.out.jsonl").path) as trace:
+        assert prompts(trace)[0][0]["content"] == "hi"
+
+
 def test_several_formats_at_once_ask_for_a_choice(tmp_path: Path) -> None:
     fixtures.write(tmp_path / "in", "codex")
     fixtures.write(tmp_path / "in", "mooncake")

@@ -52,7 +52,7 @@ def _part(block: Any) -> dict[str, Any] | None:
         return {"type": "text", "text": block}
     kind = get_text(block, "type")
     if kind in ("text", "input_text", "output_text", None):
-        text = get_text(block, "text")
+        text = get_text(block, "text", "value")  # data sets write `value`
         return {"type": "text", "text": text} if text else None
     if kind == "file" and get_text(block, "content"):
         return {"type": "text", "text": f"{get_text(block, 'path') or ''}\n{block['content']}"}
