@@ -1,4 +1,4 @@
-"""The messages of one opencode session → calls, as versions 1.0 (folders), 1.2 and 1.18 (SQLite) write them.
+"""The messages of one opencode session → calls, as versions 1.0 (folders) and 1.2 to 1.18 (SQLite) write them.
 
 One assistant message is one call (a `step-finish` part ends it); messages of other writers may hold several.
 `tokens.input` excludes the cache. `tokens.output` holds the reasoning up to 1.2, and excludes it later: `total` tells.
@@ -22,9 +22,10 @@ Part = dict[str, Any]
 _QUESTION = "What did we do so far?"
 """What opencode sends in a compaction's place."""
 _PRUNED = "[Old tool result content cleared]"
-"""What it sends in place of a tool's output once `state.time.compacted` is set (from its source, not seen)."""
-_TRANSCRIPT = (1, 3)
-"""From about this version on a summary is asked for with the conversation as one text; before, with its messages."""
+"""What it sends in place of a tool's output once `state.time.compacted` is set."""
+_TRANSCRIPT = (1, 18, 15)
+"""From this version on (1.18.14 does not, 1.18.17 does) a summary is asked for with the conversation as one text, not
+with its messages."""
 
 
 class SessionReader:
