@@ -445,7 +445,7 @@ CLAUDE_TRACE = jsonl(
             },
         },
         "response": {"timestamp": 1780000003.0, "status_code": 200, "body_raw": SSE},
-        "logged_at": "2026-06-01T00:00:00Z",
+        "logged_at": "2026-05-28T20:26:44Z",
     },
     {
         "request": {"timestamp": 1, "url": "https://api.example/hello", "body": None},
@@ -493,7 +493,7 @@ Welcome.
 
 def opencode_messages() -> list[tuple[str, str, dict[str, Any]]]:
     """(kind, id, object) of an opencode session with one sub-session."""
-    tokens = {"input": 20, "output": 14, "reasoning": 2, "cache": {"read": 210, "write": 5}}
+    tokens = {"total": 251, "input": 20, "output": 14, "reasoning": 2, "cache": {"read": 210, "write": 5}}
     return [
         ("session", "ses_1", {"id": "ses_1", "projectID": "p"}),
         ("session", "ses_2", {"id": "ses_2", "projectID": "p", "parentID": "ses_1"}),

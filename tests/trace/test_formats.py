@@ -303,17 +303,53 @@ def test_claude_trace_drops_the_nonce_and_reads_the_stream(tmp_path: Path) -> No
         assert (only.answer or {})["tool_calls"][0]["function"]["arguments"] == '{"c":"ls"}'
 
 
-def test_opencode_reads_the_database_without_touching_it(tmp_path: Path) -> None:
-    path = tmp_path / "opencode.db"
-    fixtures.opencode_database(path)
-    before = (path.read_bytes(), sorted(p.name for p in tmp_path.iterdir()))
-    done = import_trace([path], tmp_path / "o" / "out.jsonl")
-    assert (path.read_bytes(), sorted(p.name for p in tmp_path.iterdir() if p.name != "o")) == before
-    assert (done.counts["sessions"], done.counts["sub_agents"], done.counts["turns"]) == (2, 1, 3)
+def test_burstgpt_rows_as_published(tmp_path: Path) -> None:
+    """API calls have no session id, failures no tokens at all, and times are whole seconds."""
+    path = tmp_path / "BurstGPT_3.csv"
+    path.write_text(
+        "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+        "100.0,aa-1,43,GPT-4,906,446,1352,Conversation log\n"
+        "110.0,,2,ChatGPT,11,77,88,API log\n"
+        "120.0,,1,ChatGPT,12,51,63,API log\n"
+        "130.0,aa-1,0,ChatGPT,0,0,0,Conversation log\n"
+        "150.0,aa-1,26,GPT-4,1631,282,1913,Conversation log\n"
+    )
+    done = import_trace([path], tmp_path / "out.jsonl")
+    assert (done.format.name, done.counts["sessions"], done.counts["turns"]) == ("burstgpt", 3, 4)
     with open_trace(done.path) as trace:
-        first, second = turns(trace)
-        assert (first.input_tokens, first.output_tokens, first.cached_tokens) == (235, 16, 210)
-        assert [m["role"] for m in second.append or []] == ["tool"]
+        assert (trace.header.made or {})["skipped"] == {"failed request whose prompt is not counted": 1}
+        assert [turn.input_tokens for turn in turns(trace)] == [906, 1631]
+        assert turns(trace)[1].gap is not None
+        assert turns(trace)[1].gap.s == 7.0
+
+
+def test_sharegpt_with_tools_and_parts_with_values(tmp_path: Path) -> None:
+    said = [
+        ("human", "hi"),
+        ("function_call", '{"name": "f", "arguments": {"a": 1}}'),
+        ("observation", "2"),
+        ("gpt", "two"),
+        ("x", "?"),
+    ]
+    entry = {
+        "conversations": [{"from": who, "value": text} for who, text in said],
+        "tools": '[{"name": "f", "parameters": {}}]',
+    }
+    (tmp_path / "s.json").write_bytes(fixtures.doc([entry]))
+    done = import_trace([tmp_path / "s.json"], tmp_path / "out.jsonl")
+    with open_trace(done.path) as trace:
+        assert (trace.header.made or {})["skipped"] == {"message of unknown shape": 1}
+        asked = prompts(trace)[1]
+        assert asked[1]["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"a":1}'}
+        assert asked[2] == {"role": "tool", "tool_call_id": asked[1]["tool_calls"][0]["id"], "content": "2"}
+        assert trace.blob(trace.sessions[0].tools or "").json[0]["function"]["name"] == "f"
+    row = [
+        {"role": who, "content": [{"type": "text", "value": text}]}
+        for who, text in (("user", "hi"), ("assistant", "yo"))
+    ]
+    (tmp_path / "v.jsonl").write_bytes(fixtures.jsonl({"messages": row}))
+    with open_trace(import_trace([tmp_path / "v.jsonl"], tmp_path / "v.out.jsonl").path) as trace:
+        assert prompts(trace)[0][0]["content"] == "hi"
 
 
 def test_several_formats_at_once_ask_for_a_choice(tmp_path: Path) -> None:

@@ -170,7 +170,9 @@ def _gap(
             )
     kind = call.gap_kind
     if kind is None:
-        last = turn.append[-1]["role"] if turn.append else "user"
+        # agents put reminders behind a tool's result: those make no human turn of it
+        roles = (message["role"] for message in reversed(turn.append or ()))
+        last = next((role for role in roles if role != "user"), "user")
         kind = "tool" if last == "tool" or index == 0 else "human"  # only a sub-agent's first turn has a gap
     return Gap("tool" if kind == "tool" else "human", round(max(seconds, 0.0), 6))
 

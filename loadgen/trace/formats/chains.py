@@ -2,7 +2,8 @@
 
 A call continues a conversation when it begins with that conversation's last prompt, or with a part of it that ends
 in an assistant message, and when that conversation was not busy at the time. What remains of a family with a common
-key (a conversation or trace id) becomes sub-agents of its first conversation.
+key (a conversation or trace id) becomes sub-agents: of the call that spelled out their task, else of the first
+conversation, by time.
 """
 
 from __future__ import annotations
@@ -11,8 +12,14 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import orjson
+
 from loadgen.trace.formats.base import Agent, Call
+from loadgen.trace.formats.messages import text_of
 from loadgen.trace.prefix import message_digest
+
+_TASK = 12
+"""Characters of a text that may be a sub-agent's task; shorter ones occur by chance."""
 
 
 @dataclass(slots=True)
@@ -89,16 +96,55 @@ def _continued(call: Call, digests: list[bytes], ends: dict[bytes, list[_Chain]]
 
 
 def _family(chains: list[_Chain]) -> list[Agent]:
-    main = chains[0].agent
-    for chain in chains[1:]:
-        start = chain.agent.calls[0].start_s
+    """The first conversation that is no utility call is the main one; parents come first."""
+    agents = [chain.agent for chain in chains]
+    main = next((agent for agent in agents if agent.kind != "utility"), agents[0])
+    if main is not agents[0]:
+        main.id, agents[0].id = agents[0].id, main.id
+        agents.remove(main)
+        agents.insert(0, main)
+    for place, agent in enumerate(agents[1:], 1):
+        if (spawn := _spawned(agent, agents[:place])) is not None:
+            agent.parent, agent.call_id = spawn
+            agent.kind = "sub"
+            continue
+        start = agent.calls[0].start_s
         ended = [
             i
             for i, call in enumerate(main.calls)
             if start is not None and call.end_s is not None and call.end_s <= start + 1e-3
         ]
         if ended:
-            chain.agent.parent = (main.id, ended[-1])
+            agent.parent = (main.id, ended[-1])
         else:
-            chain.agent.group = main.id
-    return [chain.agent for chain in chains]
+            agent.group = main.id
+    return agents
+
+
+def _spawned(child: Agent, others: list[Agent]) -> tuple[tuple[str, int], str] | None:
+    """The call whose tool call spelled out the child's task, and that tool call's id: the last one before it."""
+    prompt, start = child.calls[0].prompt or [], child.calls[0].start_s
+    task = next((text_of(m["content"]) for m in reversed(prompt) if m["role"] == "user"), "")
+    found: list[tuple[float, tuple[str, int], str]] = []
+    for agent in others:
+        for number, call in enumerate(agent.calls):
+            asked = call.start_s if call.start_s is not None else 0.0
+            if start is not None and asked > start:
+                continue
+            for tool in (call.answer or {}).get("tool_calls", ()):
+                if _tells(tool["function"]["arguments"], task):
+                    found.append((asked, (agent.id, number), tool["id"]))
+    return max(found)[1:] if found else None
+
+
+def _tells(arguments: str, task: str) -> bool:
+    """Whether one of the arguments is what the task ends with."""
+    try:
+        values = orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return False
+    texts = values.values() if isinstance(values, dict) else ()
+    return any(
+        isinstance(text, str) and len(text) >= _TASK and task.rstrip().endswith(text.strip())
+        for text in texts
+    )

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from loadgen.trace.formats.base import Agent, Format, Head, Report
-from loadgen.trace.formats.messages import from_openai, split_system
+from loadgen.trace.formats.messages import assistant, from_openai, split_system, tool_call, tool_result
 from loadgen.trace.formats.rows import get_list, get_text, json_document, json_rows
 from loadgen.trace.formats.steps import calls_of
 from loadgen.trace.model import Message
@@ -47,16 +49,55 @@ def _vllm(files: Sequence[Path], report: Report) -> Iterator[list[Agent]]:
 
 
 def _sharegpt(files: Sequence[Path], report: Report) -> Iterator[list[Agent]]:
+    """Also with tools: `function_call` (JSON of name and arguments), `observation`, and `tools` as JSON text."""
     for path in files:
         for where, row in _entries(path, report):
             messages: list[Message] = []
-            for part in get_list(row, "conversations"):
-                role = _SHAREGPT.get(get_text(part, "from", "role") or "")
-                if role is None:
+            for number, part in enumerate(get_list(row, "conversations")):
+                message = _said(part, number, messages)
+                if message is None:
                     report.skip("message of unknown shape", where)
                 else:
-                    messages.append({"role": role, "content": get_text(part, "value", "content") or ""})
-            yield [_agent(get_text(row, "id") or where, messages)]
+                    messages.append(message)
+            agent = _agent(get_text(row, "id") or where, messages)
+            agent.tools = _tools(row)
+            if agent.system is None:
+                agent.system = get_text(row, "system")
+            yield [agent]
+
+
+def _said(part: Any, number: int, before: list[Message]) -> Message | None:
+    """One entry as a message; a result belongs to the call before it. Null where its shape is unknown."""
+    who, text = get_text(part, "from", "role") or "", get_text(part, "value", "content") or ""
+    if who in ("observation", "tool"):
+        calls = before[-1].get("tool_calls") if before else None
+        return tool_result(calls[0]["id"] if calls else "", text)
+    if who == "function_call":
+        asked = _json(text)
+        found = asked if isinstance(asked, list) else [asked]
+        if not all(get_text(call, "name") for call in found):
+            return None
+        names = [f"call_{number}_{i}" for i in range(len(found))]
+        calls = [
+            tool_call(n, call["name"], call.get("arguments")) for n, call in zip(names, found, strict=True)
+        ]
+        return assistant("", calls)
+    role = _SHAREGPT.get(who)
+    return None if role is None else {"role": role, "content": text}
+
+
+def _tools(row: Any) -> list[Any] | None:
+    """Definitions in OpenAI's shape, of a list or of a list as JSON text."""
+    tools = _json(get_text(row, "tools") or "null") or get_list(row, "tools")
+    found = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+    return [tool if "function" in tool else {"type": "function", "function": tool} for tool in found] or None
+
+
+def _json(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
 
 
 def _agent(name: str, messages: list[Message]) -> Agent:

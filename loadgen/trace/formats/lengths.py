@@ -31,7 +31,10 @@ def _azure(files: Sequence[Path], report: Report) -> Iterator[list[Agent]]:
 
 
 def _burstgpt(files: Sequence[Path], report: Report) -> Iterator[list[Agent]]:
-    """Rows of one session id form a session; without the column each row is one."""
+    """Rows of one session id form a session; without one (API calls, the older files) each row is one.
+
+    A failed request has no response tokens, and often no request tokens either: then nothing tells what to play.
+    """
     for path in files:
         sessions: dict[str, Agent] = {}
         for number, row in csv_rows(path, report):
@@ -40,11 +43,14 @@ def _burstgpt(files: Sequence[Path], report: Report) -> Iterator[list[Agent]]:
             if prompt is None or output is None or start is None:
                 report.skip("row without a time and two token counts", f"{path}:{number}")
                 continue
+            if prompt == 0 and output == 0:
+                report.skip("failed request whose prompt is not counted", f"{path}:{number}")
+                continue
             elapsed = _number(row.get("Elapsed time"))
             call = Call(start_s=start, input_tokens=int(prompt), output_tokens=int(output), gap_kind="human")
             call.end_s = None if elapsed is None else start + elapsed
             if output == 0:
-                call.stop = "error"  # the data's documentation: a failed request has no response tokens
+                call.stop = "error"
             key = row.get("Session ID") or f"{number}"
             sessions.setdefault(key, Agent(id=f"{path.stem}:{key}", calls=[])).calls.append(call)
         for agent in sessions.values():

@@ -52,7 +52,7 @@ def _part(block: Any) -> dict[str, Any] | None:
         return {"type": "text", "text": block}
     kind = get_text(block, "type")
     if kind in ("text", "input_text", "output_text", None):
-        text = get_text(block, "text")
+        text = get_text(block, "text", "value")  # data sets write `value`
         return {"type": "text", "text": text} if text else None
     if kind == "file" and get_text(block, "content"):
         return {"type": "text", "text": f"{get_text(block, 'path') or ''}\n{block['content']}"}
@@ -111,10 +111,10 @@ def anthropic_body(body: dict[str, Any]) -> tuple[Any, Any, list[Message]]:
         if isinstance(row, dict):
             messages.extend(from_anthropic(get_text(row, "role") or "user", row.get("content")))
     system = body.get("system")
-    return (parts(system) if isinstance(system, list) else system) or None, _anthropic_tools(body), messages
+    return (parts(system) if isinstance(system, list) else system) or None, anthropic_tools(body), messages
 
 
-def _anthropic_tools(body: dict[str, Any]) -> list[dict[str, Any]] | None:
+def anthropic_tools(body: dict[str, Any]) -> list[dict[str, Any]] | None:
     """Tool definitions in OpenAI's shape."""
     tools = [
         {
@@ -158,6 +158,42 @@ def from_openai(row: Any) -> Message | None:
     elif message["content"] is None:
         message["content"] = ""
     return message
+
+
+def responses_answer(items: Iterable[Any]) -> Message:
+    """Output items of the Responses API as one assistant message."""
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[dict[str, Any]] = []
+    for item in items:
+        kind = get_text(item, "type")
+        if kind == "reasoning":
+            thoughts.append(text_of(item.get("content")) or text_of(item.get("summary")))
+        elif kind == "function_call":
+            name = get_text(item, "name") or "tool"
+            calls.append(tool_call(get_text(item, "call_id") or "", name, item.get("arguments")))
+        elif isinstance(item, dict):
+            texts.append(text_of(item.get("content")))
+    return assistant("\n".join(filter(None, texts)), calls or None, "\n".join(filter(None, thoughts)))
+
+
+def responses_messages(items: Iterable[Any]) -> list[Message]:
+    """Input items of the Responses API as messages; the items of one answer become one again."""
+    messages: list[Message] = []
+    answer: list[Any] = []
+    for item in [*items, None]:
+        is_answer = get_text(item, "type") in ("reasoning", "function_call")
+        if is_answer or get_text(item, "role") == "assistant":
+            answer.append(item)
+            continue
+        if answer:
+            messages.append(responses_answer(answer))
+            answer = []
+        if get_text(item, "type") == "function_call_output":
+            messages.append(tool_result(get_text(item, "call_id") or "", item.get("output")))
+        elif (message := from_openai(item)) is not None:
+            messages.append(message)
+    return messages
 
 
 def split_system(messages: list[Message]) -> tuple[Any, list[Message]]:

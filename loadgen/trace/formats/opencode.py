@@ -1,7 +1,7 @@
-"""opencode: `opencode.db` (SQLite) or the older `storage/{session,message,part}` folders.
+"""opencode: `opencode.db` (SQLite, since 1.2) or the older `storage/{session,message,part}` folders.
 
 The database is copied with its write-ahead log and the copy opened read-only: the original may be in use.
-`tokens.input` excludes the cache. One assistant message may hold several model calls, one a `step-finish` part.
+What the objects mean is in `loadgen.trace.formats.opencode_session`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from typing import Any
 
 import orjson
 
-from loadgen.trace.formats.base import Agent, Call, Format, Report
-from loadgen.trace.formats.messages import assistant, text_of, tool_call, tool_result
-from loadgen.trace.formats.rows import get_count, get_dict, get_text, json_document, seconds
-from loadgen.trace.model import Message
+from loadgen.trace.formats.base import Agent, Format, Report
+from loadgen.trace.formats.opencode_session import SessionReader
+from loadgen.trace.formats.rows import get_list, get_text, json_document
 
 Store = dict[str, list[dict[str, Any]]]
 """Objects of kind `session`, `message` and `part`."""
@@ -90,10 +89,14 @@ def _families(store: Store, report: Report) -> Iterator[list[Agent]]:
     for message in sorted(store["message"], key=lambda row: str(row.get("id"))):
         messages[str(message.get("sessionID"))].append(message)
     parents = {str(row.get("id")): get_text(row, "parentID") for row in store["session"]}
+    versions = {str(row.get("id")): get_text(row, "version") for row in store["session"]}
     agents: dict[str, Agent] = {}
+    tasks: dict[str, tuple[str, str]] = {}  # sub-session -> its parent's session and tool call
     for name in messages:
         with report.tolerate("malformed session", name):
-            agents[name] = _Session(name, report).read(messages[name], parts)
+            reader = SessionReader(name, versions.get(name), report)
+            agents[name] = reader.read(messages[name], parts)
+            tasks.update((child, (name, call)) for child, call in reader.tasks.items())
     done: set[str] = set()
     for name in agents:
         root, seen = name, {name}
@@ -109,12 +112,21 @@ def _families(store: Store, report: Report) -> Iterator[list[Agent]]:
             family.append(agents[current])
             for child, above in parents.items():
                 if above == current and child in agents and agents[child] not in family:
-                    agents[child].parent, agents[child].kind = (
-                        (current, _before(agents[current], agents[child])),
-                        "sub",
-                    )
+                    _attach(agents[current], agents[child], tasks.get(child, ("", ""))[1])
                     queue.append(child)
         yield family
+
+
+def _attach(parent: Agent, child: Agent, call_id: str) -> None:
+    """The child starts after the call that asked for it, or after the last one that had begun before it."""
+    asked = [
+        i
+        for i, call in enumerate(parent.calls)
+        if call_id and any(tool["id"] == call_id for tool in get_list(call.answer, "tool_calls"))
+    ]
+    child.parent = (parent.id, asked[-1] if asked else _before(parent, child))
+    child.call_id = call_id if asked else None
+    child.kind = "sub"
 
 
 def _before(parent: Agent, child: Agent) -> int:
@@ -127,108 +139,11 @@ def _before(parent: Agent, child: Agent) -> int:
     return started[-1] if started else 0
 
 
-class _Session:
-    def __init__(self, name: str, report: Report) -> None:
-        self.agent = Agent(id=name, calls=[])
-        self.report = report
-        self.prompt: list[Message] = []
-
-    def read(self, messages: list[dict[str, Any]], parts: dict[str, list[dict[str, Any]]]) -> Agent:
-        for message in messages:
-            mine = parts.get(str(message.get("id")), [])
-            if get_text(message, "role") == "user":
-                text = "\n".join(
-                    filter(
-                        None, (text_of(part) for part in mine if get_text(part, "type") in ("text", "file"))
-                    )
-                )
-                self.prompt.append({"role": "user", "content": text})
-            elif get_text(message, "role") == "assistant":
-                self._answer(message, mine)
-        return self.agent
-
-    def _answer(self, message: dict[str, Any], parts: list[dict[str, Any]]) -> None:
-        """Parts up to a `step-finish` are one call; a message without one is a call as a whole."""
-        step: list[dict[str, Any]] = []
-        time = get_dict(message, "time")
-        start = seconds(time.get("created"))
-        last = not any(get_text(part, "type") == "step-finish" for part in parts)
-        for part in parts:
-            kind = get_text(part, "type")
-            if kind == "compaction":
-                self.prompt = []
-                self.report.note("compaction; the next prompt begins with what follows it", self.agent.id)
-            if kind == "step-finish":
-                start = self._call(step, get_dict(part, "tokens"), get_text(part, "reason"), start, None)
-                step = []
-            else:
-                step.append(part)
-        if last or any(get_text(part, "type") in ("text", "tool") for part in step):
-            self._call(
-                step,
-                get_dict(message, "tokens") if last else {},
-                get_text(message, "finish"),
-                start,
-                seconds(time.get("completed")),
-            )
-
-    def _call(
-        self,
-        step: list[dict[str, Any]],
-        tokens: dict[str, Any],
-        stop: str | None,
-        start: float | None,
-        end: float | None,
-    ) -> float | None:
-        """One call and its tool results; returns the time at which the tools had ended, the start of the next call."""
-        texts = [text_of(part) for part in step if get_text(part, "type") == "text"]
-        thoughts = [text_of(part) for part in step if get_text(part, "type") == "reasoning"]
-        tools = [(part, get_dict(part, "state")) for part in step if get_text(part, "type") == "tool"]
-        calls = [
-            tool_call(get_text(part, "callID") or "", get_text(part, "tool") or "tool", state.get("input"))
-            for part, state in tools
-        ]
-        began = [
-            at for _, state in tools if (at := seconds(get_dict(state, "time").get("start"))) is not None
-        ]
-        finished = [
-            at for _, state in tools if (at := seconds(get_dict(state, "time").get("end"))) is not None
-        ]
-        cache = get_dict(tokens, "cache")
-        plain, read, written = get_count(tokens, "input"), get_count(cache, "read"), get_count(cache, "write")
-        if not self.prompt:
-            self.report.note(
-                "call whose prompt is not in the log; an empty message stands for it", self.agent.id
-            )
-            self.prompt.append({"role": "user", "content": ""})
-        answer = assistant("\n".join(filter(None, texts)), calls or None, "\n".join(filter(None, thoughts)))
-        output, reasoning = get_count(tokens, "output"), get_count(tokens, "reasoning")
-        self.agent.calls.append(
-            Call(
-                prompt=list(self.prompt),
-                answer=answer,
-                start_s=start,
-                end_s=min(began) if began else end,
-                input_tokens=None if plain is None else plain + (read or 0) + (written or 0),
-                output_tokens=None if output is None else output + (reasoning or 0),
-                reasoning_tokens=reasoning,
-                cached_tokens=read,
-                stop=stop,
-            )
-        )
-        self.prompt.append(answer)
-        self.prompt.extend(
-            tool_result(get_text(part, "callID") or "", state.get("output", state.get("error")))
-            for part, state in tools
-        )
-        return max(finished) if finished else end
-
-
 FORMAT = Format(
     name="opencode",
     title="opencode (SQLite and folders)",
     fidelity="messages",
-    lost="system prompt, tool schemas, TTFT; inner calls of a message have only their tools' times",
+    lost="system prompt, tool schemas, title calls, TTFT, the prompt of a compaction; a start is the answer's entry",
     detect=lambda head: (
         (_is_database(head.path.name) and head.data[:15] == b"SQLite format 3")
         or (

@@ -59,6 +59,18 @@ def json_rows(path: Path, report: Report) -> Iterator[tuple[int, dict[str, Any]]
             report.skip("line is no JSON object", f"{path}:{number}")
 
 
+def logged_rows(path: Path, report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, object) of each entry of a log that is JSON lines, or one JSON document in a `.json` file."""
+    if path.suffix == ".json":
+        document = json_document(path, report)
+        for number, row in enumerate(document if isinstance(document, list) else [document]):
+            if isinstance(row, dict):
+                yield f"{path} entry {number}", row
+    else:
+        for number, row in json_rows(path, report):
+            yield f"{path}:{number}", row
+
+
 def text_lines(path: Path, report: Report) -> Iterator[tuple[int, bytes]]:
     """(line number, line); a line beyond the limit is skipped piece by piece and counted."""
     file, _ = open_unpacked(path)

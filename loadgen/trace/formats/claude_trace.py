@@ -1,4 +1,4 @@
-"""Logs of single requests with their bodies: LiteLLM's standard payload and claude-trace."""
+"""Logs of single requests with their bodies, as claude-trace writes them."""
 
 from __future__ import annotations
 
@@ -8,83 +8,25 @@ from typing import Any
 
 import orjson
 
-from loadgen.trace.formats.base import Agent, Call, Format, Head, Report
+from loadgen.trace.formats.base import Agent, Call, Format, Report
 from loadgen.trace.formats.chains import Logged, families
-from loadgen.trace.formats.messages import anthropic_answer, anthropic_body, from_openai, split_system
+from loadgen.trace.formats.messages import anthropic_answer, anthropic_body
 from loadgen.trace.formats.rows import (
     get_count,
     get_dict,
     get_list,
     get_text,
-    json_document,
-    json_rows,
+    logged_rows,
     seconds,
 )
 from loadgen.trace.model import Message
 
 
-def _rows(path: Path, report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
-    if path.suffix == ".json":
-        document = json_document(path, report)
-        for number, row in enumerate(document if isinstance(document, list) else [document]):
-            if isinstance(row, dict):
-                yield f"{path} entry {number}", row
-    else:
-        for number, row in json_rows(path, report):
-            yield f"{path}:{number}", row
-
-
-def _litellm(files: Sequence[Path], report: Report) -> Iterator[list[Agent]]:
-    """Sessions by `litellm_session_id`, else trace id. Spend logs hold no messages unless asked to."""
-    logged = []
-    for path in files:
-        for where, row in _rows(path, report):
-            with report.tolerate("malformed row", where):
-                rows = row.get("messages")
-                prompt = (
-                    [m for r in rows if (m := from_openai(r)) is not None] if isinstance(rows, list) else []
-                )
-                if isinstance(rows, str) and rows:
-                    prompt = [{"role": "user", "content": rows}]
-                system, prompt = split_system(prompt)
-                if not prompt:
-                    report.note("request without its messages; an empty message stands for the prompt", where)
-                    prompt = [{"role": "user", "content": ""}]
-                choice = next(iter(get_list(row.get("response"), "choices")), None)
-                details = get_dict(get_dict(get_dict(row, "response"), "usage"), "prompt_tokens_details")
-                failed = get_text(row, "status") == "failure"
-                answer = from_openai(get_dict(choice, "message"))
-                call = Call(
-                    prompt=prompt,
-                    answer=answer if answer is not None and answer["role"] == "assistant" else None,
-                    start_s=seconds(row.get("startTime")),
-                    first_s=seconds(row.get("completionStartTime")),
-                    end_s=seconds(row.get("endTime")),
-                    input_tokens=get_count(row, "prompt_tokens"),
-                    output_tokens=get_count(row, "completion_tokens"),
-                    cached_tokens=get_count(details, "cached_tokens"),
-                    stop="error" if failed else get_text(choice, "finish_reason"),
-                )
-                if call.first_s is not None and call.first_s == call.end_s:
-                    call.first_s = None  # a request that was not streamed
-                metadata = get_dict(row, "metadata")
-                key = (
-                    get_text(row, "litellm_session_id", "session_id")
-                    or get_text(metadata, "litellm_session_id", "session_id")
-                    or get_text(row, "trace_id")
-                    or ""
-                )
-                logged.append(
-                    Logged(call, key, system, get_list(get_dict(row, "model_parameters"), "tools") or None)
-                )
-    yield from families(logged, "litellm")
-
-
-def _claude_trace(files: Sequence[Path], report: Report) -> Iterator[list[Agent]]:
+def _read(files: Sequence[Path], report: Report) -> Iterator[list[Agent]]:
     """Pairs of request and response; the first system block's billing nonce is left out of the prompt."""
     logged = []
     for path in files:
-        for where, row in _rows(path, report):
+        for where, row in logged_rows(path, report):
             with report.tolerate("malformed pair", where):
                 request, response = get_dict(row, "request"), get_dict(row, "response")
                 body = get_dict(request, "body")
@@ -107,16 +49,22 @@ def _claude_trace(files: Sequence[Path], report: Report) -> Iterator[list[Agent]
                     prompt=prompt,
                     answer=answer,
                     start_s=seconds(request.get("timestamp")),
-                    end_s=seconds(response.get("timestamp")),
+                    # `response.timestamp` is that of the headers; the pair is written when the body has come
+                    end_s=seconds(row.get("logged_at")) if answer is not None else None,
                     input_tokens=None if plain is None else plain + (read or 0) + (made or 0),
                     output_tokens=get_count(usage, "output_tokens"),
                     cached_tokens=read,
                     stop=stop,
                 )
                 key = _session(get_text(get_dict(body, "metadata"), "user_id") or "")
-                label = "utility" if (get_count(body, "max_tokens") or 65) <= 64 and not tools else "main"
+                label = "utility" if not tools and _is_small(body) else "main"
                 logged.append(Logged(call, key or path.stem, system, tools, label))
     yield from families(logged, "claude-trace")
+
+
+def _is_small(body: dict[str, Any]) -> bool:
+    """Titles, quota probes, paths in a command: a short answer, or the small model."""
+    return (get_count(body, "max_tokens") or 65) <= 64 or "haiku" in (get_text(body, "model") or "").lower()
 
 
 def _session(user_id: str) -> str:
@@ -190,28 +138,7 @@ def _from_events(text: str) -> tuple[Message | None, dict[str, Any], str | None]
     return anthropic_answer(block for _, block in sorted(blocks.items())), usage, stop if whole else "aborted"
 
 
-def _detect_litellm(head: Head) -> bool:
-    row = (
-        head.rows[0]
-        if head.rows
-        else head.value[0]
-        if isinstance(head.value, list) and head.value
-        else head.value
-    )
-    return (
-        isinstance(row, dict) and "call_type" in row and ("startTime" in row or "completionStartTime" in row)
-    )
-
-
-LITELLM = Format(
-    name="litellm",
-    title="LiteLLM standard logging payload",
-    fidelity="messages",
-    lost="tools unless logged as parameters; messages unless the proxy stores prompts",
-    detect=_detect_litellm,
-    read=_litellm,
-)
-CLAUDE_TRACE = Format(
+FORMAT = Format(
     name="claude-trace",
     title="claude-trace request pairs",
     fidelity="bodies",
@@ -219,5 +146,5 @@ CLAUDE_TRACE = Format(
     detect=lambda head: any(
         isinstance(row.get("request"), dict) and "response" in row and "logged_at" in row for row in head.rows
     ),
-    read=_claude_trace,
+    read=_read,
 )
