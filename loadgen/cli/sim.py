@@ -102,6 +102,7 @@ def _fit(args: argparse.Namespace) -> int:
     import msgspec
 
     from loadgen.errors import InputError
+    from loadgen.outfile import write_file
     from loadgen.sim import fit
     from loadgen.sizing import models
 
@@ -114,10 +115,7 @@ def _fit(args: argparse.Namespace) -> int:
     fitted = fit.fit(runs, args.name, kv_bytes, args.pool_tokens)
     text = fit.to_toml(fitted.profile)
     if args.out:
-        try:
-            Path(args.out).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"cannot write {args.out}: {error.strerror}") from None
+        write_file(Path(args.out), text)
     if args.fit_json:
         facts = {
             "profile": msgspec.to_builtins(fitted.profile),

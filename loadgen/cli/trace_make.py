@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loadgen.errors import EXIT_OK, InputError
+from loadgen.outfile import destination, refuse_input
 
 
 def add_arguments(actions: Any) -> None:
@@ -165,6 +166,7 @@ def _from_profile(args: argparse.Namespace) -> Path:
     from loadgen.trace.synthesis.profile import load_profile
     from loadgen.trace.timeline import Caps
 
+    refuse_input(args.out, [Path(args.profile)])
     return synthesize(
         load_profile(args.profile),
         args.out,
@@ -187,7 +189,9 @@ def _fit(args: argparse.Namespace) -> int:
     from loadgen.trace.synthesis.parametric import synthesize
     from loadgen.trace.synthesis.profile import save_profile
 
+    destination(args.out)  # before a fit that takes minutes
     with open_trace(args.trace) as trace:
+        refuse_input(args.out, trace.files())
         found = list(conversations(trace))
         half, other = halves(found, args.seed) if args.holdout else (found, found)
         profile = fit(
@@ -269,6 +273,8 @@ def _fill(args: argparse.Namespace) -> int:
     from loadgen.trace.fill import Template, fill
     from loadgen.trace.reader import open_trace
 
+    destination(args.out)
+    refuse_input(args.out, [args.trace, Path(args.corpus)])
     tokenizer = tokens.get(args.tokenizer or tokens.DEFAULT)
     with open_trace(args.trace) as trace:
         material = Material(args.corpus, tokenizer, args.seed)

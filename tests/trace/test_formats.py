@@ -307,6 +307,7 @@ def test_opencode_reads_the_database_without_touching_it(tmp_path: Path) -> None
     path = tmp_path / "opencode.db"
     fixtures.opencode_database(path)
     before = (path.read_bytes(), sorted(p.name for p in tmp_path.iterdir()))
+    (tmp_path / "o").mkdir()
     done = import_trace([path], tmp_path / "o" / "out.jsonl")
     assert (path.read_bytes(), sorted(p.name for p in tmp_path.iterdir() if p.name != "o")) == before
     assert (done.counts["sessions"], done.counts["sub_agents"], done.counts["turns"]) == (2, 1, 3)

@@ -20,6 +20,7 @@ from typing import Literal
 import msgspec
 
 from loadgen.errors import InputError
+from loadgen.outfile import write_file
 
 GRID = (
     0.0,
@@ -282,8 +283,4 @@ def cholesky(rows: list[list[float]]) -> list[list[float]] | None:
 
 def save_profile(profile: Profile, path: Path) -> None:
     """Write a profile as JSON, a value a line. Raises InputError when it cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=0) + b"\n")
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+    write_file(path, msgspec.json.format(msgspec.json.encode(profile), indent=0) + b"\n")
