@@ -67,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
     from loadgen.report.terminal import print_comparison
     from loadgen.report.write import REPORT_FILE
 
-    if args.tolerance < 0:
-        raise InputError("--tolerance must not be negative")
+    if not 0 <= args.tolerance < float("inf"):
+        raise InputError(f"--tolerance must be a number of at least 0, not {args.tolerance}")
     grouped = split(args.runs, args.by)
     if len(grouped) < 2:
         raise InputError(
