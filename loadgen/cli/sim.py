@@ -102,7 +102,7 @@ def _fit(args: argparse.Namespace) -> int:
     import msgspec
 
     from loadgen.errors import InputError
-    from loadgen.outfile import write_file
+    from loadgen.outfile import destination, refuse_input, write_file
     from loadgen.sim import fit
     from loadgen.sizing import models
 
@@ -111,6 +111,9 @@ def _fit(args: argparse.Namespace) -> int:
     kv_bytes = models.find(args.kv_of).bytes_per_token() if args.kv_of else args.kv_bytes_per_token
     if kv_bytes < 1 or (args.pool_tokens is not None and args.pool_tokens < 1):
         raise InputError("--kv-bytes-per-token and --pool-tokens must be at least 1")
+    if args.out:
+        destination(Path(args.out))
+        refuse_input(Path(args.out), [path for run in args.runs for path in Path(run).glob("*")])
     runs = fit.Runs([Path(folder) for folder in args.runs])
     fitted = fit.fit(runs, args.name, kv_bytes, args.pool_tokens)
     text = fit.to_toml(fitted.profile)

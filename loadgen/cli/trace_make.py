@@ -230,8 +230,9 @@ def _fit(args: argparse.Namespace) -> int:
     # what a perfect model of the fitted half would come to
     floor = told(conform(other, half, args.seed)) if args.holdout else None
     save_profile(profile, args.out)  # last: a command that fails writes nothing
+    subs = [c for c in half if c.session.parent is not None] if profile.sub_agents else []
     halves_of: Sequence[Row | None] = floor or [None] * len(rows)
-    for note in _notes(untold(fresh(half)), [row.name for row in compared if row not in rows]):
+    for note in _notes(untold(fresh(half), subs), [row.name for row in compared if row not in rows]):
         print(note, file=sys.stderr if args.json else sys.stdout)
     if args.json:
         json.dump(

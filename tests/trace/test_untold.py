@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from loadgen.cli import main
-from loadgen.trace.model import Blocks, Gap, Header, Seen, Session, Turn
+from loadgen.trace.features import Conversation, Step
+from loadgen.trace.model import Blocks, Gap, Header, Parent, Seen, Session, Turn
+from loadgen.trace.synthesis.untold import untold
 from loadgen.trace.writer import TraceWriter
 
 OUTPUTS = {"output p50", "output mean", "output p99"}
@@ -96,6 +98,25 @@ def test_what_the_trace_does_not_tell_is_said_and_not_compared(
     assert len(names) == 31 - len(missing)
     assert not names & missing
     assert told.err.count("note: the trace tells no ") == len(notes)
+
+
+def test_sub_agents_are_told_of_where_their_main_sessions_have_more() -> None:
+    def session(name: str, parent: str | None, output: int | None, gap_s: float | None) -> Conversation:
+        step = Step(0, "first", 64, 0, 0, 64, output, None, None, 1.0)
+        later = Step(1, "extend", 128, 64, 64, 64, output, "tool", gap_s, 1.0)
+        held = Session(id=name, parent=None if parent is None else Parent(session=parent, turn=0))
+        return Conversation(held, [step] + [later] * 40)
+
+    bare = session("a/b", "a", None, None)
+    assert untold([session("a", None, 5, 1.0)], [bare]) == [
+        "the trace tells no output lengths of sub-agents: every answer of the profile has 1 token",
+        "the trace tells no gaps after a tool of sub-agents: all of the profile's are 0 s",
+    ]
+    assert len(untold([session("a", None, None, None)], [bare])) == 2
+    assert untold([session("a", None, 5, 1.0)], [session("a/b", "a", 5, 1.0)]) == []
+    assert untold([]) == [
+        "the trace tells no durations of calls: the profile's `service` is loadgen's default"
+    ]
 
 
 def test_a_half_that_is_too_small_is_called_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
