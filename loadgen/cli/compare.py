@@ -60,18 +60,23 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from loadgen.errors import EXIT_INCONCLUSIVE, EXIT_INVALID, EXIT_OK, InputError
+    from loadgen.outfile import refuse_input
     from loadgen.report import markdown
     from loadgen.report.compare import as_json, compare
     from loadgen.report.sides import read_sides, run_folders, split
     from loadgen.report.terminal import print_comparison
+    from loadgen.report.write import REPORT_FILE
 
-    if args.tolerance < 0:
-        raise InputError("--tolerance must not be negative")
+    if not 0 <= args.tolerance < float("inf"):
+        raise InputError(f"--tolerance must be a number of at least 0, not {args.tolerance}")
     grouped = split(args.runs, args.by)
     if len(grouped) < 2:
         raise InputError(
             f"all runs are on one side ({grouped[0][0]}); name runs of another arm, or use --by argument"
         )
+    if args.html:
+        read = [path for _, folders in grouped for folder in folders for path in folder.iterdir()]
+        refuse_input(args.html, [path for path in read if path.name != REPORT_FILE], "-o")
     sides = read_sides(grouped)
     history = read_sides([(str(argument), run_folders(argument)) for argument in args.history])
     found = [

@@ -48,12 +48,17 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from loadgen.errors import InputError
+    from loadgen.outfile import refuse_input
     from loadgen.report import markdown
     from loadgen.report.gate import gate
     from loadgen.report.junit import write_junit
     from loadgen.report.slo import read_slo
     from loadgen.report.terminal import print_verdict
 
+    if args.slo:
+        for flag in ("junit", "markdown"):
+            if getattr(args, flag):
+                refuse_input(getattr(args, flag), [args.slo], f"--{flag}")
     verdict = gate(args.runs, read_slo(args.slo) if args.slo else None, args.baseline, args.history)
     if args.junit:
         write_junit(args.junit, verdict)

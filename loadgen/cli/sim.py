@@ -102,6 +102,7 @@ def _fit(args: argparse.Namespace) -> int:
     import msgspec
 
     from loadgen.errors import InputError
+    from loadgen.outfile import destination, refuse_input, write_file
     from loadgen.sim import fit
     from loadgen.sizing import models
 
@@ -110,14 +111,14 @@ def _fit(args: argparse.Namespace) -> int:
     kv_bytes = models.find(args.kv_of).bytes_per_token() if args.kv_of else args.kv_bytes_per_token
     if kv_bytes < 1 or (args.pool_tokens is not None and args.pool_tokens < 1):
         raise InputError("--kv-bytes-per-token and --pool-tokens must be at least 1")
+    if args.out:
+        destination(Path(args.out))
+        refuse_input(Path(args.out), [path for run in args.runs for path in Path(run).glob("*")])
     runs = fit.Runs([Path(folder) for folder in args.runs])
     fitted = fit.fit(runs, args.name, kv_bytes, args.pool_tokens)
     text = fit.to_toml(fitted.profile)
     if args.out:
-        try:
-            Path(args.out).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"cannot write {args.out}: {error.strerror}") from None
+        write_file(Path(args.out), text)
     if args.fit_json:
         facts = {
             "profile": msgspec.to_builtins(fitted.profile),

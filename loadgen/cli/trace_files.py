@@ -120,8 +120,8 @@ def _anonymize(args: argparse.Namespace) -> int:
     from loadgen.trace.anonymize import anonymize
     from loadgen.trace.reader import open_trace
 
-    if args.block_size < 1:
-        raise InputError(f"--block-size must be at least 1, not {args.block_size}")
+    if not 1 <= args.block_size <= 1 << 20:
+        raise InputError(f"--block-size must be at least 1 and at most {1 << 20}, not {args.block_size}")
     with open_trace(args.trace) as trace:
         anonymize(trace, args.out, block_size=args.block_size)
     print(f"wrote {args.out}: lengths, prefix structure and timing; no text, no names, no hashes")

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from loadgen.errors import EXIT_OK, InputError
+from loadgen.outfile import destination, refuse_input
+
+_SLOWEST = 1e-9  # sessions a second: one in 30 years; starts beyond lose their milliseconds
+_MOST = (1 << 63) - 1  # beyond, numbers fit into no float or JSON of other tools
 
 
 def add_arguments(actions: Any) -> None:
@@ -110,7 +115,17 @@ def _unused(args: argparse.Namespace, why: str, *names: str) -> None:
         raise InputError(f"{', '.join(given)} has no effect {why}")
 
 
+def _at_least(args: argparse.Namespace, least: int, *names: str) -> None:
+    """Raise InputError for a number given that is smaller, or larger than any trace is."""
+    for name in names:
+        given = getattr(args, name)
+        if given is not None and not least <= given <= _MOST:
+            raise InputError(f"--{name.replace('_', '-')} must be from {least} to {_MOST}, not {given}")
+
+
 def _synth(args: argparse.Namespace) -> int:
+    _at_least(args, 1, "sessions", "max_prompt", "first_prompt", "turns", "new_tokens", "output_tokens")
+    _at_least(args, 0, "seed")
     if args.contexts is not None:
         _unused(args, "with contexts", "rate", "max_prompt", "first_prompt", "cap_tool", "cap_human")
         out = _from_contexts(args)
@@ -118,8 +133,10 @@ def _synth(args: argparse.Namespace) -> int:
         _unused(args, "without contexts", "turns", "new_tokens", "output_tokens")
         if args.out is None:
             raise InputError("say where to write the trace: -o OUT")
-        if args.rate is not None and args.rate <= 0:
-            raise InputError(f"--rate must be above 0, not {args.rate}")
+        if args.rate is not None and not (math.isfinite(args.rate) and args.rate >= _SLOWEST):
+            raise InputError(
+                f"--rate must be above 0 (at least {_SLOWEST:g} sessions a second), not {args.rate}"
+            )
         out = _resample(args) if args.resample is not None else _from_profile(args)
     print(f"wrote {out}")
     return EXIT_OK
@@ -165,6 +182,7 @@ def _from_profile(args: argparse.Namespace) -> Path:
     from loadgen.trace.synthesis.profile import load_profile
     from loadgen.trace.timeline import Caps
 
+    refuse_input(args.out, [Path(args.profile)])
     return synthesize(
         load_profile(args.profile),
         args.out,
@@ -182,12 +200,17 @@ def _fit(args: argparse.Namespace) -> int:
 
     from loadgen.trace.features import conversations
     from loadgen.trace.reader import open_trace
-    from loadgen.trace.synthesis.conform import Row, conform
-    from loadgen.trace.synthesis.fit import fit, halves
+    from loadgen.trace.synthesis.conform import LEAST, Row, conform, told
+    from loadgen.trace.synthesis.fit import fit, fresh, halves
     from loadgen.trace.synthesis.parametric import synthesize
     from loadgen.trace.synthesis.profile import save_profile
+    from loadgen.trace.synthesis.untold import untold
 
+    _at_least(args, 0, "shared_prefix", "seed")
+    _at_least(args, LEAST, "sessions")
+    destination(args.out)  # before a fit that takes minutes
     with open_trace(args.trace) as trace:
+        refuse_input(args.out, trace.files())
         found = list(conversations(trace))
         half, other = halves(found, args.seed) if args.holdout else (found, found)
         profile = fit(
@@ -196,15 +219,21 @@ def _fit(args: argparse.Namespace) -> int:
             source=trace.header.name or args.trace.name,
             shared_prefix=args.shared_prefix,
             block_size=trace.header.block_size,
+            part="one half of " if args.holdout else "",
         )
-    save_profile(profile, args.out)
     with tempfile.TemporaryDirectory(prefix="loadgen-") as folder:
         made = synthesize(profile, Path(folder, "synthetic.jsonl"), sessions=args.sessions, seed=args.seed)
         with open_trace(made) as synthetic:
-            rows = conform(other, list(conversations(synthetic)), args.seed)
+            sides = ("the other half" if args.holdout else "the source", "the synthetic trace")
+            compared = conform(other, list(conversations(synthetic)), args.seed, sides)
+    rows = told(compared)
     # what a perfect model of the fitted half would come to
-    floor = conform(other, half, args.seed) if args.holdout else None
+    floor = told(conform(other, half, args.seed)) if args.holdout else None
+    save_profile(profile, args.out)  # last: a command that fails writes nothing
+    subs = [c for c in half if c.session.parent is not None] if profile.sub_agents else []
     halves_of: Sequence[Row | None] = floor or [None] * len(rows)
+    for note in _notes(untold(fresh(half), subs), [row.name for row in compared if row not in rows]):
+        print(note, file=sys.stderr if args.json else sys.stdout)
     if args.json:
         json.dump(
             [
@@ -227,6 +256,13 @@ def _fit(args: argparse.Namespace) -> int:
     _print_rows(rows, floor)
     print(f"wrote {args.out}")
     return EXIT_OK
+
+
+def _notes(untold: list[str], missing: list[str]) -> list[str]:
+    notes = [f"note: {sentence}" for sentence in untold]
+    if missing:
+        notes.append(f"note: left out of the comparison, for the source has none: {', '.join(missing)}")
+    return notes
 
 
 def _print_rows(rows: list[Any], floor: list[Any] | None) -> None:
@@ -269,6 +305,9 @@ def _fill(args: argparse.Namespace) -> int:
     from loadgen.trace.fill import Template, fill
     from loadgen.trace.reader import open_trace
 
+    _at_least(args, 0, "per_message", "per_prompt", "seed")
+    destination(args.out)
+    refuse_input(args.out, [args.trace, Path(args.corpus)])
     tokenizer = tokens.get(args.tokenizer or tokens.DEFAULT)
     with open_trace(args.trace) as trace:
         material = Material(args.corpus, tokenizer, args.seed)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loadgen.errors import EXIT_OK, InputError
+from loadgen.outfile import destination
 
 
 def add_arguments(actions: Any) -> None:
@@ -53,6 +54,8 @@ def _show(args: argparse.Namespace) -> int:
     question = Question(
         args.concurrency, args.cap_tool, args.cap_human, kv_bytes, _tiers(args.tier, kv_bytes)
     )
+    if args.html is not None:
+        destination(args.html)
     with open_trace(args.trace) as trace:
         figures = summarize(trace)
         curve = None if trace.header.fidelity == "lengths" else hit_curve(trace, question)
@@ -79,7 +82,7 @@ def _kv_bytes(args: argparse.Namespace) -> float | None:
         if given is not None:
             raise InputError("--model and --kv-bytes say the same thing; give one")
         return float(find(args.model).bytes_per_token())
-    if given is not None and given <= 0:
+    if given is not None and not 0 < given < 1e12:
         raise InputError(f"--kv-bytes must be above 0, not {given}")
     return given
 

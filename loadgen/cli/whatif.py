@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
     import msgspec
 
-    from loadgen.errors import InputError
+    from loadgen.outfile import destination, refuse_input, write_file
     from loadgen.sim import grid as grids
     from loadgen.sim import page
     from loadgen.sim import profile as profiles
@@ -69,6 +69,10 @@ def run(args: argparse.Namespace) -> int:
     from loadgen.trace.reader import open_trace
 
     _check(args)
+    if args.html:
+        named = [args.trace, args.profile, *(args.tier or [])]
+        destination(Path(args.html))
+        refuse_input(Path(args.html), map(Path, named), "--html")
     profile = profiles.load(args.profile)
     sessions = [int(value) for value in _numbers("--sessions", args.sessions, whole=True)]
     pools = _numbers("--hbm", args.hbm) if args.hbm else []
@@ -96,10 +100,7 @@ def run(args: argparse.Namespace) -> int:
         profile=profile.name, trace=Path(args.trace).name, schedule=args.schedule, answers=args.answers, promise=promise, results=results, knee=knee
     )  # fmt: skip
     if args.html:
-        try:
-            Path(args.html).write_text(page.render(grid), encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"cannot write {args.html}: {error.strerror}") from None
+        write_file(Path(args.html), page.render(grid))
     if args.json:
         print(msgspec.json.format(msgspec.json.encode(grid), indent=1).decode())
     else:

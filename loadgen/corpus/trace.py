@@ -14,6 +14,7 @@ from loadgen.corpus import messages
 from loadgen.corpus.composed import Conversation
 from loadgen.corpus.context import load_set
 from loadgen.errors import InputError
+from loadgen.outfile import refuse_input
 from loadgen.trace.model import Header, Session, Source, Turn
 from loadgen.trace.writer import TraceWriter
 
@@ -43,6 +44,7 @@ def from_conversations(
     folder holds too few contexts or other ones.
     """
     found = load_set(folder)
+    refuse_input(out, [folder / "manifest.json", *(folder / c.file for c in found.contexts)])
     wanted = len(found.contexts) if sessions is None else sessions
     if not 1 <= wanted <= len(found.contexts):
         raise InputError(

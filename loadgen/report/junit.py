@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from loadgen.outfile import write_file
 from loadgen.report.gate import Verdict
 from loadgen.report.words import printable
-from loadgen.report.write import put
 
 
 def write_junit(path: Path, verdict: Verdict) -> None:
@@ -26,4 +26,4 @@ def write_junit(path: Path, verdict: Verdict) -> None:
     document = JUnitXml()
     document.add_testsuite(suite)
     xml: bytes = document.tostring()  # type: ignore[no-untyped-call]
-    put(path, f'<?xml version="1.0" encoding="utf-8"?>\n{xml.decode("utf-8")}\n')
+    write_file(path, f'<?xml version="1.0" encoding="utf-8"?>\n{xml.decode("utf-8")}\n')

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from loadgen.errors import InputError
 from loadgen.measure.hlog import write_log
+from loadgen.outfile import write_file
 from loadgen.report.compare import Comparison
 from loadgen.report.html import page
 from loadgen.report.sides import Side, average
@@ -21,7 +21,7 @@ LOG_FILE = "turns.hlog"
 def write_run(run_dir: Path) -> Measured:
     """Measure a run folder and write its summary, HdrHistogram log and report."""
     run = measure(run_dir)
-    put(
+    write_file(
         run_dir / SUMMARY_FILE,
         msgspec.json.format(msgspec.json.encode(summary_of(run)), indent=1).decode() + "\n",
     )
@@ -30,13 +30,13 @@ def write_run(run_dir: Path) -> Measured:
     write_log(
         run_dir / LOG_FILE, run.histograms, start_s=float(wall_ns) / 1e9, length_s=float(length_ns) / 1e9
     )
-    put(run_dir / REPORT_FILE, page([run]))
+    write_file(run_dir / REPORT_FILE, page([run]))
     return run
 
 
 def write_compared(path: Path, runs: Sequence[Measured]) -> Path:
     """Write one report of several runs, arms side by side; returns `path`."""
-    put(path, page(runs))
+    write_file(path, page(runs))
     return path
 
 
@@ -44,15 +44,4 @@ def write_comparison(path: Path, sides: Sequence[Side], found: Sequence[Comparis
     """Write one report: figures are means over each side's runs, charts show the first run of each, the comparison all."""
     runs = [measure(side.folders[0]) for side in sides]
     summaries = [average(side.summaries) | {"arm": side.label} for side in sides]
-    put(path, page(runs, found, summaries))
-
-
-def put(path: Path, text: str) -> None:
-    """Write a file through a temporary one beside it."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise InputError(f"{path} cannot be written: {error.strerror}") from None
+    write_file(path, page(runs, found, summaries))

@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 
 from loadgen.errors import InputError
+from loadgen.outfile import write_file
 from loadgen.sizing.plan import Assumptions
 
 _NEWEST = "0.5.6"  # LMCache whose key names were read
@@ -142,7 +143,7 @@ def write(
     paths = []
     for name, text in files.items():
         path = folder / name
-        path.write_text(text, encoding="utf-8")
+        write_file(path, text)
         if name.endswith(".sh"):
             path.chmod(0o755)
         paths.append(path)

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
+from loadgen.outfile import refuse_input
 from loadgen.trace.model import Blocks, Header, Parent, Session, Source, Turn
 from loadgen.trace.reader import TraceFile
 from loadgen.trace.tree import PrefixTree
@@ -30,6 +31,7 @@ def anonymize(trace: TraceFile, out: Path, *, block_size: int = 1, key: bytes | 
     `block_size` of prompts that come from messages: 1 keeps sharing to the token; a larger one rounds it down, as a
     cache would. Traces that have blocks keep theirs. `key` makes ids repeatable, for tests; leave it null.
     """
+    refuse_input(out, trace.files())
     salt = key or secrets.token_bytes(32)
     names: dict[str, str] = {}
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from loadgen.errors import InputError
+from loadgen.outfile import refuse_input, replacing
 from loadgen.trace.formats import out_blocks, out_messages
 from loadgen.trace.formats.base import Report
 from loadgen.trace.reader import TraceFile
@@ -39,21 +38,9 @@ def export_trace(trace: TraceFile, to: str, out: Path) -> Report:
     """
     if to not in EXPORTS:
         raise InputError(f"cannot export to {to!r}; there are: {', '.join(EXPORTS)}")
-    if out.exists() and out.resolve() == trace.path.resolve():
-        raise InputError(f"{out} is both read and written; choose another -o")
+    refuse_input(out, trace.files())
     report = Report()
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent)
-        part = Path(name)
-        try:
-            with os.fdopen(handle, "wb", buffering=1 << 20) as file:
-                for piece in EXPORTS[to](trace, report):
-                    file.write(piece)
-            os.chmod(part, 0o644)
-            os.replace(part, out)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{out} cannot be written: {error.strerror or error}") from None
+    with replacing(out) as part, part.open("wb", buffering=1 << 20) as file:
+        for piece in EXPORTS[to](trace, report):
+            file.write(piece)
     return report

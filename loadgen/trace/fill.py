@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadgen.errors import InputError
+from loadgen.outfile import refuse_input
 from loadgen.trace.formats.base import Report
 from loadgen.trace.formats.build import common
 from loadgen.trace.model import Header, Message, Session, Source, Turn
@@ -49,6 +50,7 @@ def fill(
     share, and where a piece is too short for a message (noted). Prompts of `lengths` traces share nothing.
     Raises InputError when the trace has text already, or when `new_text` runs out.
     """
+    refuse_input(out, trace.files())
     if trace.header.fidelity not in ("blocks", "lengths"):
         raise InputError(f"{trace.path} has text already (fidelity {trace.header.fidelity})")
     report = Report()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadgen.errors import InputError
+from loadgen.outfile import refuse_input
 from loadgen.trace.formats import registry
 from loadgen.trace.formats.base import Format, Report
 from loadgen.trace.formats.build import build
@@ -40,8 +41,7 @@ def import_trace(
     """
     files = registry.files_of(paths)
     report = Report()
-    if out.exists() and any(path.exists() and path.resolve() == out.resolve() for path in files):
-        raise InputError(f"{out} is both read and written; choose another -o")
+    refuse_input(out, files)
     if format_name is not None:
         chosen = registry.by_name(format_name)
     else:

@@ -6,6 +6,7 @@ that a session can be read again from its offset.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
 import stat
@@ -28,11 +29,15 @@ BOMB_RATIO = 500
 
 _CHUNK = 1 << 20
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_SKIPPABLE = range(0x184D2A50, 0x184D2A60)  # frames that hold no text
+_HEADER = 18  # bytes of a zstd frame's header at most
+_RLE = 1
 
 
 def open_unpacked(path: Path) -> tuple[BinaryIO, str]:
     """A seekable binary file of the unpacked text, and the SHA-256 (hex) of the file as it lies on disk.
 
+    The file stands at the text's beginning: behind a byte order mark, where there is one.
     Raises InputError when the file cannot be read, is damaged, or unpacks to an absurd size.
     """
     try:
@@ -46,10 +51,17 @@ def open_unpacked(path: Path) -> tuple[BinaryIO, str]:
         raw.seek(0)
         magic = raw.read(4)
         raw.seek(0)
+        if 0 < len(magic) < len(_ZSTD) and (_ZSTD.startswith(magic) or magic == _GZIP[:1]):
+            raw.close()
+            raise InputError(f"{path} is cut off: it ends within its first bytes")
         if magic[:2] != _GZIP and magic != _ZSTD:
-            return raw, digest
-        with raw:
-            return _unpack(path, raw, magic), digest
+            text = raw
+        else:
+            with raw:
+                text = _unpack(path, raw, magic)
+        if text.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+            text.seek(0)
+        return text, digest
     except OSError as error:
         raw.close()
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
@@ -57,6 +69,11 @@ def open_unpacked(path: Path) -> tuple[BinaryIO, str]:
 
 def _unpack(path: Path, raw: BinaryIO, magic: bytes) -> BinaryIO:
     packed = path.stat().st_size
+    if magic == _ZSTD and not _whole(raw, packed):
+        # the decompressor ends without a word there
+        raise InputError(
+            f"{path} is cut off: it ends within a zstd frame; the file was not written to its end"
+        )
     target: IO[bytes] = tempfile.TemporaryFile(prefix="loadgen-")  # noqa: SIM115 - the caller keeps it
     try:
         source: Any
@@ -86,9 +103,50 @@ def _unpack(path: Path, raw: BinaryIO, magic: bytes) -> BinaryIO:
     return target  # type: ignore[return-value]
 
 
+def _whole(raw: BinaryIO, size: int) -> bool:
+    """Whether every zstd frame in a file of `size` bytes ends; true for what is no frame, too: unpacking tells of it.
+
+    Walks over the blocks' headers (RFC 8878, section 3.1), leaves `raw` at its beginning.
+    """
+    at = 0
+    try:
+        while at < size:
+            raw.seek(at)
+            head = raw.read(_HEADER)
+            if len(head) < 8:  # no frame is so short
+                return False
+            if int.from_bytes(head[:4], "little") in _SKIPPABLE:
+                at += 8 + int.from_bytes(head[4:8], "little")
+                continue
+            if not head.startswith(_ZSTD):
+                return True
+            length = zstandard.frame_header_size(head)
+            if length > len(head):
+                return False
+            at += length
+            last = False
+            while not last:
+                raw.seek(at)
+                block = int.from_bytes(raw.read(3), "little")
+                if at + 3 > size:
+                    return False
+                last = bool(block & 1)
+                at += 3 + (1 if block >> 1 & 3 == _RLE else block >> 3)
+            if zstandard.get_frame_parameters(head).has_checksum:
+                at += 4
+    except zstandard.ZstdError:
+        return True
+    finally:
+        raw.seek(0)
+    return at == size
+
+
 def read_lines(path: Path, file: BinaryIO, max_line: int = MAX_LINE) -> Iterator[tuple[int, int, bytes]]:
-    """(line number from 1, byte offset, line with its line end) of every line. Raises InputError for a line over `max_line`."""
-    offset = 0
+    """(line number from 1, byte offset, line with its line end) of every line from where `file` stands.
+
+    Raises InputError for a line over `max_line`.
+    """
+    offset = file.tell()
     number = 0
     while line := file.readline(max_line + 1):
         number += 1

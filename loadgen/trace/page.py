@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from loadgen.errors import InputError
+from loadgen.outfile import refuse_input, write_file
 from loadgen.trace.curve import Curve
 from loadgen.trace.features import conversations
 from loadgen.trace.reader import TraceFile
@@ -24,7 +24,8 @@ _TURNS = 300  # turns whose context growth is drawn
 
 
 def write_page(trace: TraceFile, figures: dict[str, Any], curve: Curve | None, out: Path) -> None:
-    """Write the page. Raises InputError when the file cannot be written."""
+    """Write the page. Raises InputError when the file cannot be written or belongs to the trace."""
+    refuse_input(out, trace.files(), "--html")
     plots = ([] if curve is None else _curve_plots(curve, figures["residency"])) + _distribution_plots(trace)
     data = json.dumps(plots, allow_nan=False).replace("</", "<\\/")
     assets = files("loadgen.report").joinpath("assets")
@@ -51,11 +52,7 @@ def write_page(trace: TraceFile, figures: dict[str, Any], curve: Curve | None, o
         f'<ul>{listed}</ul><div id="plots"></div><script>{script}</script>'
         f'<script type="application/json" id="data">{data}</script><script>{_SCRIPT}</script></html>\n'
     )
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{out} cannot be written: {error.strerror or error}") from None
+    write_file(out, page)
 
 
 def _curve_plots(curve: Curve, found: dict[str, Any]) -> list[dict[str, Any]]:

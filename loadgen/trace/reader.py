@@ -58,6 +58,7 @@ class TraceFile:
         self.sessions: list[Session] = []
         self._ranges: dict[str, array[int]] = {}  # begin, end, begin, end, … of a session's turn lines
         self._blobs: dict[str, tuple[int, int]] = {}
+        self._beside: dict[Path, None] = {}  # files of blobs, in order
         self._verified: set[str] = set()
         self._checker = Checker()
         self._file, self.sha256 = open_unpacked(path)
@@ -97,7 +98,7 @@ class TraceFile:
 
     def _add_blob(self, blob: Blob, offset: int, length: int) -> None:
         if blob.file is not None:
-            self._inside(blob.file)
+            self._beside[self._inside(blob.file)] = None
         elif (found := hashlib.sha256(orjson.dumps(blob.json)).hexdigest()) != blob.sha256:
             raise TraceProblem(f"the blob's `json` has the digest {found}, not {blob.sha256}")
         self._blobs[f"sha256:{blob.sha256}"] = (offset, length)
@@ -143,6 +144,10 @@ class TraceFile:
 
     def blob_refs(self) -> list[str]:
         return list(self._blobs)
+
+    def files(self) -> list[Path]:
+        """Every file that the trace is read from: itself, and the texts that it keeps beside it."""
+        return [self.path, *self._beside]
 
     def blob_path(self, ref: str) -> Path:
         """The file of a blob that is kept beside the trace, its digest checked on first use."""

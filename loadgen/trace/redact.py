@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from loadgen.outfile import refuse_input
 from loadgen.trace.model import Header, Message, Session
 from loadgen.trace.reader import TraceFile
 from loadgen.trace.writer import TraceWriter
@@ -125,6 +126,7 @@ class Redactor:
 
 def redact(trace: TraceFile, out: Path, redactor: Redactor) -> None:
     """A copy of `trace` with all texts through the redactor. Texts kept in files beside the trace come into it."""
+    refuse_input(out, trace.files())
     header: Header = trace.header
     header.made = {**(header.made or {}), "redacted": True}
     with TraceWriter(out, header) as writer:

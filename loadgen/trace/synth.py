@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from loadgen.errors import InputError
+from loadgen.outfile import refuse_input
 from loadgen.trace.model import Header, Message, Session, Source, Turn
 from loadgen.trace.writer import TraceWriter
 
@@ -62,6 +63,7 @@ def from_contexts(
     """
     folder, out = Path(folder), Path(out)
     manifest = _manifest(folder)
+    refuse_input(out, [folder / "manifest.json", *(folder / c.file for c in manifest.contexts)])
     wanted = len(manifest.contexts) if sessions is None else sessions
     if not 1 <= wanted <= len(manifest.contexts):
         raise InputError(

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import tempfile
 from array import array
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import msgspec
 import orjson
 import zstandard
 
 from loadgen.errors import InputError
+from loadgen.outfile import destination, replacing
 from loadgen.trace.check import Checker, TraceProblem
 from loadgen.trace.lines import read_lines
 from loadgen.trace.model import Blob, End, Header, Record, Session, Turn
@@ -27,8 +27,9 @@ _ENCODER = msgspec.json.Encoder()
 class TraceWriter:
     """Context manager. Records of many sessions may come interleaved; each session's turns come in order.
 
-    Default: lines go to a temporary file beside `path`; on success the sessions are put one after the other,
+    Default: lines go to an unnamed file beside `path`; on success the sessions are put one after the other,
     the file is compressed if it is called `.gz` or `.zst`, and appears by rename. On an exception nothing is left.
+    What `path` may be: `loadgen.outfile`.
     `header` may be changed until then. `rebase`: session starts are moved so that the earliest is 0.
     `live=True`: lines are appended to `path` and flushed one by one, as they come; a killed recording keeps them.
 
@@ -48,19 +49,16 @@ class TraceWriter:
         self._size = 0
         if live and self.path.suffix in (".gz", ".zst"):
             raise InputError(f"{self.path}: a live recording is not compressed; name it .jsonl")
-        self._file: BinaryIO | None = None
+        self._file: IO[bytes] | None = None
 
     def __enter__(self) -> TraceWriter:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            target = destination(self.path)
             if self._live:
                 self._file = self._open_live()
             else:
-                handle, name = tempfile.mkstemp(
-                    prefix=f".{self.path.name}.", suffix=".part", dir=self.path.parent
-                )
-                self._part = Path(name)
-                self._file = os.fdopen(handle, "w+b", buffering=1 << 20)
+                folder = None if target is None else target.parent
+                self._file = tempfile.TemporaryFile(buffering=1 << 20, dir=folder)
         except OSError as error:
             raise InputError(f"{self.path} cannot be written: {error.strerror or error}") from None
         if self._live and self._size == 0:
@@ -166,35 +164,27 @@ class TraceWriter:
                     self._finish(file)
         except OSError as failure:
             raise InputError(f"{self.path} cannot be written: {failure.strerror or failure}") from None
-        finally:
-            self._part.unlink(missing_ok=True)
 
-    def _finish(self, file: BinaryIO) -> None:
+    def _finish(self, file: IO[bytes]) -> None:
         try:
             self._checker.finish()
         except TraceProblem as problem:
             raise InputError(f"{self.path}: {problem}") from None
         file.flush()
-        second = self._part.with_suffix(".sorted")
         shift = (self._earliest or 0.0) if self._rebase else 0.0
-        try:
-            with _packed(second, self.path.suffix) as out:
-                out.write(_ENCODER.encode(self.header) + b"\n")
-                _copy(file, out, self._blob_ranges)
-                for ranges in self._ranges.values():
-                    if shift:
-                        file.seek(ranges[0])
-                        line = file.readline()
-                        session = decode_record(line)
-                        assert isinstance(session, Session)
-                        session.start_s -= shift
-                        out.write(_ENCODER.encode(session) + b"\n")
-                        ranges[0] += len(line)
-                    _copy(file, out, ranges)
-            os.chmod(second, 0o644)
-            os.replace(second, self.path)
-        finally:
-            second.unlink(missing_ok=True)
+        with replacing(self.path) as part, _packed(part, self.path.suffix) as out:
+            out.write(_ENCODER.encode(self.header) + b"\n")
+            _copy(file, out, self._blob_ranges)
+            for ranges in self._ranges.values():
+                if shift:
+                    file.seek(ranges[0])
+                    line = file.readline()
+                    session = decode_record(line)
+                    assert isinstance(session, Session)
+                    session.start_s -= shift
+                    out.write(_ENCODER.encode(session) + b"\n")
+                    ranges[0] += len(line)
+                _copy(file, out, ranges)
 
 
 def _packed(path: Path, suffix: str) -> Any:
@@ -205,7 +195,7 @@ def _packed(path: Path, suffix: str) -> Any:
     return path.open("wb")
 
 
-def _copy(source: BinaryIO, target: Any, ranges: array[int]) -> None:
+def _copy(source: IO[bytes], target: Any, ranges: array[int]) -> None:
     for i in range(0, len(ranges), 2):
         source.seek(ranges[i])
         length = ranges[i + 1] - ranges[i]

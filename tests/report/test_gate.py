@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -182,6 +183,35 @@ def test_cli_writes_every_form(make_run: MakeRun, tmp_path: Path, capsys: pytest
     assert "inconclusive" in markdown.read_text()
     assert main(arguments) == 4
     assert "INCONCLUSIVE" in capsys.readouterr().out
+
+
+def test_cli_writes_over_nothing_that_it_reads(
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    off, on = make_run(sweep(), name="a", arm="off"), make_run(sweep(), name="b", arm="on")
+    rules, fifo = tmp_path / "slo.toml", tmp_path / "fifo"
+    rules.write_text('[[slo]]\nmetric="ttft"\ngroup="reuse"\npercentile=99\nmax_s=8\n')
+    os.mkfifo(fifo)
+    link = tmp_path / "link"
+    link.symlink_to(off / "run.json")
+    before = {path: path.read_bytes() for path in (rules, off / "run.json", on / "run.json")}
+    for arguments in (
+        ["gate", str(off), "--slo", str(rules), "--junit", str(rules)],
+        ["gate", str(off), "--slo", str(rules), "--markdown", str(rules)],
+        ["compare", str(off), str(on), "--html", str(on / "run.json")],
+        ["compare", str(off), str(on), "-o", str(link)],
+    ):
+        assert main(arguments) == 2
+        assert "is both read and written; choose another -" in capsys.readouterr().err
+    for arguments in (
+        ["gate", str(off), "--slo", str(rules), "--junit", str(fifo)],
+        ["compare", str(off), str(on), "--html", str(fifo)],
+    ):
+        assert main(arguments) == 2
+        assert "it is a pipe" in capsys.readouterr().err
+    assert fifo.is_fifo()
+    assert before == {path: path.read_bytes() for path in before}
+    assert main(["compare", str(off), str(on), "--tolerance", "nan"]) == 2
 
 
 def test_cli_compare_forms(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:

@@ -156,6 +156,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     run = str(record(tmp_path / "off", "off"))
     out = tmp_path / "made.toml"
     assert cli.main(["sim", "fit", run, "--kv-of", "llama-3.1-8b", "-o", str(out)]) == 0
+    for taken in (Path(run, "run.json"), tmp_path / "none" / "p.toml", tmp_path):
+        assert cli.main(["sim", "fit", run, "--kv-of", "llama-3.1-8b", "-o", str(taken)]) == 2
+    assert not (tmp_path / "none").exists()
     assert "held out cold length" in capsys.readouterr().out
     assert profiles.load(str(out)).kv_bytes_per_token == KV
     (tmp_path / "run.log").write_text("")

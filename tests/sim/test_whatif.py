@@ -226,6 +226,18 @@ def test_bad_arguments(more: list[str], tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_the_page_is_written_over_nothing_that_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, tier = write(tmp_path / "t.jsonl", 1, 1, first=64), tmp_path / "fast.toml"
+    tier.write_text('name = "fast"\nread_gb_s = 100.0\n')
+    for name in (path, tier):
+        before = name.read_bytes()
+        assert cli.main(["whatif", str(path), "--tier", str(tier), "--html", str(name)]) == 2
+        assert "is both read and written; choose another --html" in capsys.readouterr().err
+        assert name.read_bytes() == before
+
+
 def test_page_marks_itself_as_simulated(make: Maker) -> None:
     results, knee = grids.run(make(1, 1), grids.configurations(profiles.load("blog"), ["off"], [], []), [1])
     grid = grids.Grid(

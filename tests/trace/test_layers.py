@@ -7,7 +7,7 @@ from pathlib import Path
 
 import loadgen.trace
 
-ALLOWED = ("loadgen.trace", "loadgen.errors", "loadgen.paths")
+ALLOWED = ("loadgen.outfile", "loadgen.trace", "loadgen.errors", "loadgen.paths")
 
 
 def test_trace_imports_nothing_from_above() -> None:

@@ -97,9 +97,10 @@ def imported(tmp_path: Path, log: Log, **parents: str) -> tuple[TraceFile, dict[
 def test_the_database_is_read_without_touching_it(tmp_path: Path) -> None:
     path = tmp_path / "opencode.db"
     fixtures.opencode_database(path)
+    (tmp_path / "o").mkdir()
     before = (path.read_bytes(), sorted(p.name for p in tmp_path.iterdir()))
     done = import_trace([path], tmp_path / "o" / "out.jsonl")
-    assert (path.read_bytes(), sorted(p.name for p in tmp_path.iterdir() if p.name != "o")) == before
+    assert (path.read_bytes(), sorted(p.name for p in tmp_path.iterdir())) == before
     assert (done.counts["sessions"], done.counts["sub_agents"], done.counts["turns"]) == (2, 1, 3)
     with open_trace(done.path) as trace:
         first, second = turns(trace)

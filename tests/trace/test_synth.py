@@ -105,6 +105,7 @@ def test_bad_numbers(contexts: Path, change: dict[str, object], sentence: str) -
 
 
 def test_a_trace_outside_of_its_texts_is_refused(contexts: Path, tmp_path: Path) -> None:
+    (tmp_path / "else").mkdir()
     with pytest.raises(InputError, match="write the trace into the folder of its texts or above it"):
         from_contexts(
             contexts,

@@ -10,11 +10,13 @@ import numpy.typing as npt
 
 from loadgen.errors import InputError
 from loadgen.trace.features import Conversation
-from loadgen.trace.synthesis.fit import fresh
+from loadgen.trace.synthesis.fit import START, fresh
 
 Floats = npt.NDArray[np.float64]
 RESAMPLES = 200
 LEVEL = 0.95
+LEAST = 10
+"""Sessions of a side; of fewer, a bootstrap tells nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +63,23 @@ def figures(found: Sequence[Conversation]) -> dict[str, float | None]:
     }
 
 
-def conform(source: Sequence[Conversation], synthetic: Sequence[Conversation], seed: int = 0) -> list[Row]:
-    """Figures of the fresh main sessions of both. Raises InputError below 10 sessions on a side."""
+def told(rows: Sequence[Row]) -> list[Row]:
+    """The rows whose source has the figure: of the others nothing can be said, and they do not count as met."""
+    return [row for row in rows if row.source is not None]
+
+
+def conform(
+    source: Sequence[Conversation],
+    synthetic: Sequence[Conversation],
+    seed: int = 0,
+    sides: tuple[str, str] = ("the source", "the synthetic trace"),
+) -> list[Row]:
+    """Figures of the fresh main sessions of both. `sides`: words for them. Raises InputError below 10 sessions on a side."""
     ours, theirs = fresh(synthetic), fresh(source)
-    if len(ours) < 10 or len(theirs) < 10:
+    if len(ours) < LEAST or len(theirs) < LEAST:
         raise InputError(
-            f"a comparison needs 10 sessions from their start on each side; there are {len(theirs)} and {len(ours)}"
+            f"a comparison needs {LEAST} sessions {START} on each side; "
+            f"{sides[0]} has {len(theirs)} and {sides[1]} {len(ours)}"
         )
     rng = np.random.default_rng(seed)
     picks = rng.integers(0, len(theirs), (RESAMPLES, len(theirs)))

@@ -15,10 +15,13 @@ from loadgen.trace.synthesis.lengths import fit_lengths
 from loadgen.trace.synthesis.likeness import fit_likeness
 from loadgen.trace.synthesis.loops import fit_loops
 from loadgen.trace.synthesis.profile import Agent, Leave, Profile, SubAgents, table
+from loadgen.trace.synthesis.untold import LEAST_CALLS
 from loadgen.trace.synthesis.windows import fit_window, sample
 
 MID_SESSION = 40_000
 """A first prompt of more tokens is the middle of a session that was cut, not a start."""
+
+START = f"from their start (first prompt below {MID_SESSION:,} tokens)"
 
 _EVENTS = 100
 _BREAKS = 25  # that tell a chance: its relative error is then a fifth
@@ -48,17 +51,24 @@ def fit(
     source: str,
     shared_prefix: int = 0,
     block_size: int | None = None,
+    part: str = "",
 ) -> Profile:
     """A profile of the fresh main sessions and of their sub-agents.
 
     `shared_prefix`: tokens of tools and system that all sessions have in common; where ids are local to a session
-    the trace cannot tell. Raises InputError below 10 fresh sessions or 100 steps: quantiles would be guesses.
+    the trace cannot tell. `part`: words for what of the source `found` is, where it is not all. Raises InputError below 10 fresh sessions or 100 steps: quantiles would be guesses.
     """
     main = fresh(found)
     steps = sum(len(c.steps) for c in main)
     if len(main) < 10 or steps < 100:
         raise InputError(
-            f"{source} has {len(main)} sessions from their start with {steps} turns; a fit needs 10 and 100"
+            f"{part}{source} has {len(main)} sessions {START} with {steps} turns; a fit needs 10 and 100"
+        )
+    longest = max(c.steps[0].prompt for c in main)
+    if shared_prefix > longest:
+        raise InputError(
+            f"a shared prefix of {shared_prefix:,} tokens is larger than any first prompt of {source}: "
+            f"its longest has {longest:,}"
         )
     names = {c.session.id for c in main}
     subs = [
@@ -165,7 +175,7 @@ def _service(steps: Sequence[Step]) -> tuple[float, float, float, float]:
     rows = [
         (1.0, s.output or 0, s.new / 1000, s.prompt / 1000, s.e2e_s) for s in steps if s.e2e_s is not None
     ]
-    if len(rows) < 30:
+    if len(rows) < LEAST_CALLS:
         return (1.34, 0.0148, 0.0157, 0.0143)
     data = np.array(rows, dtype=np.float64)
     data = data[data[:, 4] <= np.quantile(data[:, 4], 0.99)]

@@ -20,6 +20,8 @@ from typing import Literal
 import msgspec
 
 from loadgen.errors import InputError
+from loadgen.outfile import write_file
+from loadgen.trace.synthesis.limits import fault
 
 GRID = (
     0.0,
@@ -70,9 +72,14 @@ def value(quantiles: Table, share: float) -> float:
     place = min(max(bisect_right(GRID, share) - 1, 0), len(GRID) - 2)
     low, high = quantiles[place], quantiles[place + 1]
     within = (share - GRID[place]) / (GRID[place + 1] - GRID[place])
-    if low > 0 and high > 1.5 * low:
+    if _wide(low, high):
         return low * math.exp(within * math.log(high / low))
     return low + within * (high - low)
+
+
+def _wide(low: float, high: float) -> bool:
+    """Whether a step is crossed geometrically; from next to nothing on (a ratio that no float holds) it cannot be."""
+    return low > 0 and high > 1.5 * low and high / low < math.inf
 
 
 def share_below(quantiles: Table, wanted: float) -> float:
@@ -84,9 +91,7 @@ def share_below(quantiles: Table, wanted: float) -> float:
     place = bisect_left(quantiles, wanted) - 1
     low, high = quantiles[place], quantiles[place + 1]
     within = (
-        math.log(wanted / low) / math.log(high / low)
-        if low > 0 and high > 1.5 * low
-        else (wanted - low) / (high - low)
+        math.log(wanted / low) / math.log(high / low) if _wide(low, high) else (wanted - low) / (high - low)
     )
     return GRID[place] + within * (GRID[place + 1] - GRID[place])
 
@@ -218,42 +223,62 @@ class _Version(msgspec.Struct):
 
 
 def _check(profile: Profile, name: str) -> None:
-    """What the types do not say. Raises InputError naming the field."""
-    for agent in [profile.main] + ([profile.sub_agents.agent] if profile.sub_agents else []):
-        tables = [
-            (field.name, getattr(agent, field.name))
-            for field in msgspec.structs.fields(agent)
-            if field.type == Table
-        ]
+    """What the types do not say. Raises InputError naming the profile (its file) and the field."""
+    found = fault(msgspec.to_builtins(profile))
+    if found is not None:
+        raise InputError(f"profile {name}: {found}")
+    subs = profile.sub_agents
+    prefixes = [("shared_prefix", profile.shared_prefix, profile.main)]
+    if subs is not None:
+        prefixes.append(("sub_agents.shared_prefix", subs.shared_prefix, subs.agent))
+    if subs is not None:
+        _check_table("fan_out", subs.fan_out, name)
+    for _, _, agent in prefixes:
+        for field in msgspec.structs.fields(agent):
+            if field.type == Table:
+                _check_table(field.name, getattr(agent, field.name), name)
         for key in ("append_tool", "append_human"):
             steps = getattr(agent, key)
             if not steps:
                 raise InputError(f"profile {name}: `{key}` is empty; give it one table at least")
-            tables.extend((key, entry.tokens) for entry in steps)
-        for field, quantiles in tables:
-            if len(quantiles) != len(GRID) or any(b < a for a, b in pairwise(quantiles)):
-                raise InputError(
-                    f"profile {name}: `{field}` must be {len(GRID)} rising numbers, the quantiles {', '.join(map(str, GRID))}"
-                )
-        at = [(0.0, 0.0), *agent.window.at, (math.inf, 1.0)]
-        if any(b[0] <= a[0] or b[1] < a[1] for a, b in pairwise(at)):
+            for entry in steps:
+                _check_table(key, entry.tokens, name)
+        _check_dependence(agent, name)
+    for where, tokens, agent in prefixes:
+        if tokens > agent.first[-1]:
             raise InputError(
-                f"profile {name}: `window.at` must be rising prompts above 0 with rising shares in [0, 1]"
+                f"profile {name}: `{where}` is {tokens} tokens, and no first prompt has more than {agent.first[-1]:g}"
             )
-        if any(factor <= 0 for _, factor in agent.stops):
-            raise InputError(f"profile {name}: the factors of `stops` must be above 0")
-        if not _correlations(agent.habits):
-            raise InputError(
-                f"profile {name}: `habits` must be the correlation matrix of {', '.join(HABITS)}: "
-                "symmetric, ones on the diagonal, positive definite"
-            )
-        alike = agent.alike
-        most = max(append.growth**2 + append.run**2 for append in agent.append_tool) + alike.answer**2
-        if most > 1 or not 0 <= alike.decay < 1:
-            raise InputError(
-                f"profile {name}: the squares of `growth` and `run` of each of `append_tool` and of `answer` must sum to at most 1, "
-                "and `decay` be in [0, 1)"
-            )
+
+
+def _check_table(field: str, quantiles: Table, name: str) -> None:
+    if len(quantiles) != len(GRID) or any(b < a for a, b in pairwise(quantiles)):
+        raise InputError(
+            f"profile {name}: `{field}` must be {len(GRID)} rising numbers, the quantiles {', '.join(map(str, GRID))}"
+        )
+
+
+def _check_dependence(agent: Agent, name: str) -> None:
+    """What `_check` does, of windows, stops, habits and appends."""
+    at = [(0.0, 0.0), *agent.window.at, (math.inf, 1.0)]
+    if any(b[0] <= a[0] or b[1] < a[1] for a, b in pairwise(at)):
+        raise InputError(
+            f"profile {name}: `window.at` must be rising prompts above 0 with rising shares in [0, 1]"
+        )
+    if any(factor <= 0 for _, factor in agent.stops):
+        raise InputError(f"profile {name}: the factors of `stops` must be above 0")
+    if not _correlations(agent.habits):
+        raise InputError(
+            f"profile {name}: `habits` must be the correlation matrix of {', '.join(HABITS)}: "
+            "symmetric, ones on the diagonal, positive definite"
+        )
+    alike = agent.alike
+    most = max(append.growth**2 + append.run**2 for append in agent.append_tool) + alike.answer**2
+    if most > 1 or not 0 <= alike.decay < 1:
+        raise InputError(
+            f"profile {name}: the squares of `growth` and `run` of each of `append_tool` and of `answer` must sum to at most 1, "
+            "and `decay` be in [0, 1)"
+        )
 
 
 def _correlations(rows: list[list[float]]) -> bool:
@@ -281,9 +306,6 @@ def cholesky(rows: list[list[float]]) -> list[list[float]] | None:
 
 
 def save_profile(profile: Profile, path: Path) -> None:
-    """Write a profile as JSON, a value a line. Raises InputError when it cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=0) + b"\n")
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+    """Write a profile as JSON, a value a line. Raises InputError when it cannot be written, or could not be read again."""
+    _check(profile, str(path))
+    write_file(path, msgspec.json.format(msgspec.json.encode(profile), indent=0) + b"\n")

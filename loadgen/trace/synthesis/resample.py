@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from loadgen.errors import InputError
+from loadgen.outfile import refuse_input
 from loadgen.trace.model import Blob, Blocks, Header, Message, Session, Source, Turn
 from loadgen.trace.reader import TraceFile
 from loadgen.trace.writer import TraceWriter
@@ -26,6 +27,7 @@ def resample(
     gets a line of its own in front, so that copies of one session share what a common system prompt gives and no
     more. Same arguments, same file. Raises InputError when there is nothing to draw from.
     """
+    refuse_input(out, trace.files())
     roots = [session for session in trace.sessions if session.parent is None and trace.turn_count(session.id)]
     if not roots or sessions < 1:
         raise InputError(f"{trace.path}: {len(roots)} sessions with turns to draw {sessions} from")
