@@ -48,6 +48,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("loadgen.cli.completion", "print a shell's completion script"),
 }
 
+# Commands that leave something half-done where a signal just ends them: files, folders, processes. What serves, samples
+# or records has its own way with signals.
+_WRITING = ("demo", "run", "capacity", "report", "corpus", "trace", "experiment", "init")
+
 
 class _Version(argparse.Action):
     """Asks git only when the version is asked for."""
@@ -85,8 +89,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         # These build contexts, faster in processes than in threads, and a process with threads is not forked: numpy
         # starts one for each core when it is imported. Not for commands that start servers of others.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    args = build_parser({selected}).parse_args(arguments)
+    if selected not in _WRITING:
+        return _run(selected, arguments)
+    from loadgen import signals  # not on Windows
+
+    with signals.unwinding():
+        return _run(selected, arguments)
+
+
+def _run(selected: str, arguments: Sequence[str]) -> int:
+    from loadgen.signals import Ended
+
     try:
+        args = build_parser({selected}).parse_args(arguments)
         return int(importlib.import_module(COMMANDS[args.command][0]).run(args))
     except LoadgenError as error:
         print(f"loadgen: {error}", file=sys.stderr)
@@ -94,6 +109,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("loadgen: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+    except Ended as end:
+        print(f"loadgen: ended by {end.name}", file=sys.stderr)
+        return int(end.code or 0)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
