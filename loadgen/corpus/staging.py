@@ -15,7 +15,8 @@ from typing import IO
 from loadgen import signals
 from loadgen.errors import InputError
 
-_BUILDING, _LOCK = ".building-", ".lock"
+BUILDING = ".building-"  # how the names of folders begin that builders are at
+_LOCK = ".lock"
 
 
 def refuse_foreign(out: Path, ours: Callable[[str], bool]) -> None:
@@ -78,7 +79,7 @@ def sweep(root: Path) -> None:
 
 def _builders(root: Path) -> list[Path]:
     """The folders of builders in `root`; of those that have not made theirs yet or no more, its name."""
-    names = {path.name.removesuffix(_LOCK) for path in root.glob(f"{_BUILDING}*")}
+    names = {path.name.removesuffix(_LOCK) for path in root.glob(f"{BUILDING}*")}
     return [root / name for name in sorted(names)]
 
 
@@ -86,7 +87,7 @@ def _builders(root: Path) -> list[Path]:
 def _own_lock(root: Path) -> Iterator[Path]:
     """The path of a new lock file that this process holds, removed when the block ends."""
     while True:
-        path = root / f"{_BUILDING}{secrets.token_hex(4)}{_LOCK}"
+        path = root / f"{BUILDING}{secrets.token_hex(4)}{_LOCK}"
         with path.open("x") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
