@@ -13,7 +13,7 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from loadgen.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, LoadgenError
+from loadgen.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, LoadgenError, shortage
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module, one line of help), in the order of `loadgen --help`
@@ -78,12 +78,31 @@ def build_parser(selected: Collection[str]) -> argparse.ArgumentParser:
     return parser
 
 
+def _open_missing() -> None:
+    """Give this process the standard streams that it was started without (`2>&-`): nothing, which is no terminal.
+
+    Else Python has None in their place, and the next file that is opened gets the number, so that a child's messages end
+    up in it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, number)  # inherited by children, as the streams are
+            if nothing != number:
+                os.close(nothing)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (`loadgen.errors` lists them)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if sys.platform == "win32":
         print("loadgen: Windows is not supported; use Linux, macOS or WSL", file=sys.stderr)
         return 2
+    _open_missing()
     selected = next((word for word in arguments if not word.startswith("-")), "")
     if selected in ("corpus", "demo", "run"):
         # These build contexts, faster in processes than in threads, and a process with threads is not forked: numpy
@@ -118,6 +137,9 @@ def _run(selected: str, arguments: Sequence[str]) -> int:
     except Exception as error:
         if os.environ.get("LOADGEN_DEBUG"):
             raise
+        if words := shortage(error):
+            print(f"loadgen: {words}", file=sys.stderr)
+            return EXIT_INTERNAL
         print(
             f"loadgen: internal error: {type(error).__name__}: {error} (LOADGEN_DEBUG=1 shows where; please report it)",
             file=sys.stderr,

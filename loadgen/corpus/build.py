@@ -27,7 +27,7 @@ from loadgen.corpus.staging import building, refuse_foreign, staged
 from loadgen.corpus.template import EndpointRendering
 from loadgen.corpus.workers import InTurn, Threads, Workers
 from loadgen.corpus.writer import ContextWriter, Progress, write_json
-from loadgen.errors import InputError
+from loadgen.errors import InputError, shortage
 from loadgen.paths import cache_dir
 from loadgen.tokens.base import Tokenizer
 
@@ -116,6 +116,8 @@ def build_and_account(
             folder = out
         return Built(folder, load_set(folder), read_outcome(folder))
     except OSError as error:
+        if words := shortage(error):
+            raise InputError(f"the contexts were not built: {words}") from None
         raise InputError(
             f"the contexts cannot be written to {out or cache_dir('contexts')}: {error.strerror or error}"
         ) from None
