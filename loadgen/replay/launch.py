@@ -13,6 +13,7 @@ from pathlib import Path
 from loadgen import lifeline, paths
 from loadgen.errors import EXIT_INTERRUPTED, InputError, LoadgenError
 from loadgen.measure.run import RUN_FILE
+from loadgen.replay import limits
 from loadgen.replay import options as run_options
 from loadgen.replay.fleet.rundir import new_run_dir
 from loadgen.replay.handover import HANDOVER_ENV, Handover, write_handover
@@ -112,6 +113,11 @@ def play_on(run_dir: Path, fleet: Fleet) -> int:
 
 
 def _start(passed: Handover, fleet: Fleet, arguments: Sequence[str]) -> int:
+    plan = passed.job.schedule
+    streams = limits.streams_of(
+        str(plan["kind"]), width=plan.get("width"), users=fleet.users, in_flight=plan.get("in_flight")
+    )
+    limits.require_files(streams, fleet.processes)
     file = write_handover(passed)
     command = [
         sys.executable,
