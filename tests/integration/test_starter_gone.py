@@ -102,3 +102,36 @@ def test_a_server_of_ours_holds_on_while_its_starter_lives() -> None:
         children = [p for p in psutil.Process(os.getpid()).children() if "sim" in p.cmdline()]
         assert not psutil.wait_procs(children, timeout=1)[0]
     assert not psutil.wait_procs(children, timeout=60)[1]
+
+
+BUILDING = {
+    "run": ("--schedule", "sweep", "--sessions", "60", "--context-tokens", "60000", "--corpus", "stdlib", "--turns", "1"),
+    "demo": ("--contexts", "60", "--tokens", "60000"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("burst", [1, 6])
+@pytest.mark.parametrize(
+    ("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+@pytest.mark.parametrize("command", BUILDING)
+def test_signals_while_contexts_are_built_leave_nothing(
+    endpoint: str, tmp_path: Path, command: str, number: signal.Signals, expected: int, burst: int
+) -> None:
+    host = ("--host", endpoint) if command == "run" else ()
+    words = [sys.executable, "-m", "loadgen", command, *host, *BUILDING[command]]
+    out = tmp_path / "out"
+    process = Process([*words, "--out", str(out)], tmp_path / "cache")
+    while not list(tmp_path.rglob("context-*.txt")):
+        assert process.popen.poll() is None, process.popen.communicate()
+        time.sleep(0.01)
+    everyone = everyone_of(process)
+    for _ in range(burst):
+        if process.popen.poll() is None:
+            os.killpg(process.popen.pid, number)
+        time.sleep(0.003)
+    code, _, err = process.wait()
+    assert code == expected, err
+    assert not psutil.wait_procs(everyone, timeout=0)[1]
+    assert not list(out.rglob("*"))
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file() or path.name[0] == "."]
