@@ -226,3 +226,34 @@ def test_staged_replaces_what_was_there(tmp_path):
             (folder / "file").write_text(text)
     assert (tmp_path / "out" / "file").read_text() == "two"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_a_clone_under_way_ends_too(tmp_path, number):
+    """git waits for an ssh that never answers and, as the real one, ends when nobody is at the other end."""
+    ssh = tmp_path / "ssh.sh"
+    ssh.write_text(f"#!/bin/sh\ntouch {tmp_path}/connected\ncat > /dev/null\n")
+    ssh.chmod(0o755)
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "loadgen", "corpus", "build", "ssh://git@example.invalid/x.git"),
+            *("-n", "1", "--tokens", "1000", "-o", str(tmp_path / "out")),
+        ],
+        env=os.environ | {"GIT_SSH_COMMAND": str(ssh), "GIT_SSH_VARIANT": "ssh"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (tmp_path / "connected").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    while len(everyone := everyone_of(process)) < 3:  # git, and its ssh
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(number)
+    assert process.communicate(timeout=60) == ("", f"loadgen: {WORDS[number]}\n")
+    assert process.returncode == CODES[number]
+    still = psutil.wait_procs(everyone, timeout=30)[1]
+    for one in still:
+        one.kill()
+    assert still == []
