@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from loadgen.cli.output import patient_output
-from loadgen.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, LoadgenError
+from loadgen.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, LoadgenError, shortage
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module, one line of help), in the order of `loadgen --help`
@@ -49,6 +49,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("loadgen.cli.completion", "print a shell's completion script"),
 }
 
+# Commands that leave something half-done where a signal just ends them: files, folders, processes. What serves, samples
+# or records has its own way with signals.
+_WRITING = ("demo", "run", "capacity", "report", "corpus", "trace", "experiment", "init")
+
 
 class _Version(argparse.Action):
     """Asks git only when the version is asked for."""
@@ -75,17 +79,47 @@ def build_parser(selected: Collection[str]) -> argparse.ArgumentParser:
     return parser
 
 
+def _open_missing() -> None:
+    """Give this process the standard streams that it was started without (`2>&-`): nothing, which is no terminal.
+
+    Else Python has None in their place, and the next file that is opened gets the number, so that a child's messages end
+    up in it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, number)  # inherited by children, as the streams are
+            if nothing != number:
+                os.close(nothing)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (`loadgen.errors` lists them)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if sys.platform == "win32":
         print("loadgen: Windows is not supported; use Linux, macOS or WSL", file=sys.stderr)
         return 2
+    _open_missing()
     selected = next((word for word in arguments if not word.startswith("-")), "")
     if selected in ("corpus", "demo", "run"):
         # These build contexts, faster in processes than in threads, and a process with threads is not forked: numpy
         # starts one for each core when it is imported. Not for commands that start servers of others.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if selected not in _WRITING:
+        return _run(selected, arguments)
+    from loadgen import signals  # not on Windows
+
+    with signals.unwinding():
+        return _run(selected, arguments)
+
+
+def _run(selected: str, arguments: Sequence[str]) -> int:
+    from loadgen.signals import Ended
+
     try:
         with patient_output():
             args = build_parser({selected}).parse_args(arguments)
@@ -96,11 +130,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("loadgen: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+    except Ended as end:
+        print(f"loadgen: ended by {end.name}", file=sys.stderr)
+        return int(end.code or 0)
     except BrokenPipeError:  # of a stream that is not standard output
         return 0
     except Exception as error:
         if os.environ.get("LOADGEN_DEBUG"):
             raise
+        if words := shortage(error):
+            print(f"loadgen: {words}", file=sys.stderr)
+            return EXIT_INTERNAL
         print(
             f"loadgen: internal error: {type(error).__name__}: {error} (LOADGEN_DEBUG=1 shows where; please report it)",
             file=sys.stderr,

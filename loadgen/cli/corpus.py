@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from loadgen.corpus.cache import KINDS
+
     commands = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _build_arguments(commands.add_parser("build", help="build contexts of an exact number of tokens"))
     check = commands.add_parser(
@@ -23,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument("--json", action="store_true", help="print the outcome as JSON")
     cache = commands.add_parser("cache", help="list or clear what builds have left in the user's cache")
     cache.add_argument("--clear", action="store_true", help="remove instead of list")
-    cache.add_argument("--kind", choices=("contexts", "repos", "templates"), help="only these (default: all)")
+    cache.add_argument("--kind", choices=KINDS, help="only these (default: all)")
     cache.add_argument("--json", action="store_true", help="print as JSON")
     init = commands.add_parser("init", help="write a recipe with every key, its default and what it means")
     init.add_argument(
@@ -272,8 +274,12 @@ def _cache(args: argparse.Namespace) -> int:
 
     kinds = (args.kind,) if args.kind else cache.KINDS
     if args.clear:
-        freed = cache.clear(kinds)
-        print(json.dumps({"freed_bytes": freed}) if args.json else f"removed {freed:,} bytes")
+        done = cache.clear(kinds)
+        if args.json:
+            print(json.dumps({"freed_bytes": done.freed, "still_linked_bytes": done.linked}))
+            return 0
+        still = f"; {done.linked:,} more are in use elsewhere under a second name" if done.linked else ""
+        print(f"removed, which frees {done.freed:,} bytes{still}")
         return 0
     found = [entry for entry in cache.entries() if entry.kind in kinds]
     if args.json:
@@ -281,7 +287,7 @@ def _cache(args: argparse.Namespace) -> int:
         return 0
     for entry in found:
         print(f"{entry.kind:9}  {entry.bytes:>13,} bytes  {entry.name}  {entry.what}")
-    print(f"{sum(entry.bytes for entry in found):,} bytes in all; --clear removes them")
+    print(f"{cache.total(kinds):,} bytes in all, shared files counted once; --clear removes them")
     return 0
 
 

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from loadgen.replay import launch
+    from loadgen.replay import launch, limits
     from loadgen.replay.handover import write_handover
     from loadgen.replay.prepare import prepare
     from loadgen.replay.transport import hide
@@ -54,6 +54,13 @@ def run(args: argparse.Namespace) -> int:
         processes=_number(args.processes, "--processes") or _number(workload.get("processes"), "processes"),
         run_time=_time(args.run_time or workload.get("run_time")),
     )
+    streams = limits.streams_of(
+        options.schedule, width=options.width, users=fleet.users, in_flight=options.in_flight
+    )
+    if not args.dry_run:
+        limits.require_files(
+            streams, fleet.processes
+        )  # before the endpoint hears of it, and contexts are built
     options.header = hide(options.header)
     prepared = prepare(options, str(host))
     arguments = run_options.to_arguments(options)
@@ -66,7 +73,6 @@ def run(args: argparse.Namespace) -> int:
         console.print(f"note: {note}", markup=False)
     if args.dry_run:
         return 0
-    streams = options.in_flight or (options.width if options.schedule == "sweep" else fleet.users or 1)
     dealt = sum(not session.warmup for session in prepared.job.sessions)
     if options.schedule == "closed" and (fleet.users or 1) > dealt:
         console.print(

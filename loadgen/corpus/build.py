@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -24,11 +23,11 @@ from loadgen.corpus.outcome import ACCOUNT, Outcome, outcome, read_outcome
 from loadgen.corpus.prefix import prove
 from loadgen.corpus.recipe import Origin, Recipe, is_url
 from loadgen.corpus.source import Source
-from loadgen.corpus.staging import refuse_foreign, staged
+from loadgen.corpus.staging import building, refuse_foreign, staged
 from loadgen.corpus.template import EndpointRendering
 from loadgen.corpus.workers import InTurn, Threads, Workers
 from loadgen.corpus.writer import ContextWriter, Progress, write_json
-from loadgen.errors import InputError
+from loadgen.errors import InputError, shortage
 from loadgen.paths import cache_dir
 from loadgen.tokens.base import Tokenizer
 
@@ -104,8 +103,8 @@ def build_and_account(
             name = cache.key(*place, n, tokens, tokenizer.fingerprint, tokenizer.name, at)
             folder = cache.find(name)
             if folder is None:
-                with tempfile.TemporaryDirectory(prefix=".building-", dir=cache_dir("contexts")) as temporary:
-                    made = Path(temporary) / "contexts"
+                with building(cache_dir("contexts")) as temporary:
+                    made = temporary / "contexts"
                     folder = cache.keep(name, made, make(made).content_hash)
             if out is not None:
                 cache.hand_out(folder, out)
@@ -117,6 +116,8 @@ def build_and_account(
             folder = out
         return Built(folder, load_set(folder), read_outcome(folder))
     except OSError as error:
+        if words := shortage(error):
+            raise InputError(f"the contexts were not built: {words}") from None
         raise InputError(
             f"the contexts cannot be written to {out or cache_dir('contexts')}: {error.strerror or error}"
         ) from None

@@ -8,20 +8,26 @@ that one, whose bytes are the same.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
+import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from loadgen.corpus.context import MANIFEST, ContextSet, load_set
-from loadgen.corpus.staging import staged
+from loadgen.corpus.staging import BUILDING, leftovers, staged, sweep
 from loadgen.errors import InputError
 from loadgen.paths import cache_dir
 
-KINDS = ("contexts", "repos", "templates")
+KINDS = ("contexts", "repos", "templates", "workloads", "fragments", "remote")
+"""Contexts; copies of repositories; what endpoints were found to do with prompts; traces that runs made of contexts; texts
+escaped for a run's requests; what a worker fetched from a master on another machine."""
+
 _KEYS = "keys"
 
 
@@ -95,28 +101,79 @@ class Kept(NamedTuple):
 
 
 def entries() -> list[Kept]:
-    """Everything in the cache, by kind and name."""
+    """Everything in the cache, by kind and name. Files that several entries share count in each of them."""
     found = []
     for kind in KINDS:
-        for path in sorted(cache_dir(kind).iterdir()):
-            if path.name != _KEYS and not path.name.startswith(".") and path.suffix != ".lock":
-                found.append(Kept(kind, path.name, _size(path), _what(kind, path)))
+        paths = [path for path in sorted(cache_dir(kind).iterdir()) if _shown(path)]
+        if kind == "fragments" and paths:
+            found.append(Kept(kind, "*", size(paths), f"{len(paths)} texts, ready to be sent"))
+            continue
+        found += [Kept(kind, path.name, size([path]), _what(kind, path)) for path in paths]
+        found += [
+            Kept(kind, path.name, size([path]), "left by a build that was killed")
+            for path in leftovers(cache_dir(kind))
+        ]
     return found
 
 
-def clear(kinds: tuple[str, ...] = KINDS) -> int:
-    """Remove all entries of `kinds`; returns how many bytes that were. Files handed out by link stay where they are."""
-    freed = 0
-    for kind in kinds:
-        freed += _size(cache_dir(kind))
-        shutil.rmtree(cache_dir(kind), ignore_errors=True)
-    return freed
+def total(kinds: tuple[str, ...] = KINDS) -> int:
+    """Bytes on disk of all entries of `kinds`: a file with several names counts once."""
+    return size([cache_dir(kind) for kind in kinds])
 
 
-def _size(path: Path) -> int:
-    if path.is_file():
-        return path.stat().st_size
-    return sum(item.stat().st_size for item in path.rglob("*") if item.is_file())
+class Cleared(NamedTuple):
+    """`linked` bytes were removed here and are on disk still: a folder that was handed out, or another kind, has them too."""
+
+    freed: int
+    linked: int
+
+
+def clear(kinds: tuple[str, ...] = KINDS) -> Cleared:
+    """Remove all entries of `kinds`, but not what a builder is at just now; says how many bytes that freed.
+
+    Files handed out by link stay where they are.
+    """
+    names: dict[tuple[int, int], int] = {}
+    freed = linked = 0
+    roots = [cache_dir(kind) for kind in kinds]
+    gone = [path for root in roots for path in root.iterdir() if not path.name.startswith(BUILDING)]
+    gone += [path for root in roots for path in leftovers(root)]
+    for info in _files(gone):
+        names[info.st_dev, info.st_ino] = names.get((info.st_dev, info.st_ino), 0) + 1
+        if names[info.st_dev, info.st_ino] == 1:
+            linked += info.st_size
+        if names[info.st_dev, info.st_ino] == info.st_nlink:
+            freed += info.st_size
+            linked -= info.st_size
+    for root in roots:
+        sweep(root)
+    for path in gone:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    for root in roots:
+        with contextlib.suppress(OSError):  # a builder is at work in it
+            root.rmdir()
+    return Cleared(freed, linked)
+
+
+def size(paths: Iterable[Path]) -> int:
+    """Bytes of the files at and below `paths`; one with several names counts once."""
+    return sum({(info.st_dev, info.st_ino): info.st_size for info in _files(paths)}.values())
+
+
+def _files(paths: Iterable[Path]) -> Iterator[os.stat_result]:
+    for path in paths:
+        for item in path.rglob("*") if path.is_dir() else (path,):
+            with contextlib.suppress(OSError):  # removed meanwhile
+                info = item.stat(follow_symlinks=False)
+                if stat.S_ISREG(info.st_mode):
+                    yield info
+
+
+def _shown(path: Path) -> bool:
+    return path.name != _KEYS and not path.name.startswith(".") and path.suffix != ".lock"
 
 
 def _what(kind: str, path: Path) -> str:
@@ -127,6 +184,8 @@ def _what(kind: str, path: Path) -> str:
             return f"{len(found.contexts)} x {found.tokens:,} {found.tokenizer} tokens of {first.corpus}"
         if kind == "repos":
             return (path / "url").read_text().strip()
+        if kind == "workloads":
+            return f"trace of {len(load_set(path / 'contexts').contexts)} contexts"
     except (OSError, InputError):
         return "damaged"
     return ""

@@ -77,7 +77,7 @@ def _fetch(git: Any, repo: Any, url: str, rev: str | None, history: int) -> str:
         return _fetch_all(git, repo, url, rev)
     options = ("--no-tags", "--no-write-fetch-head", "--quiet", "--force", f"--depth={history + 1}")
     try:
-        repo.git.fetch(*options, "--", url, f"{rev or 'HEAD'}:refs/loadgen/wanted")
+        _git_fetch(git, repo, *options, "--", url, f"{rev or 'HEAD'}:refs/loadgen/wanted")
     except git.GitCommandError as error:
         said = sentence(error)
         if rev is None or ("couldn't find remote ref" not in said and "not our ref" not in said):
@@ -86,12 +86,28 @@ def _fetch(git: Any, repo: Any, url: str, rev: str | None, history: int) -> str:
     return str(repo.git.rev_parse("--verify", "refs/loadgen/wanted^{commit}"))
 
 
+def _git_fetch(git: Any, repo: Any, *words: str) -> None:
+    """`git fetch`, ended with what called it: a plain call leaves it at work when a signal unwinds this process."""
+    running = repo.git.fetch(*words, as_process=True)  # which ends git when nobody holds it any more
+    process = running.proc
+    try:
+        _, said = process.communicate()
+    except BaseException:
+        process.terminate()  # its ssh or https helper then reads the end of its pipe
+        process.wait()
+        raise
+    if process.returncode:
+        raise git.GitCommandError(("git", "fetch"), process.returncode, said)
+
+
 def _fetch_all(git: Any, repo: Any, url: str, rev: str) -> str:
     """A short id or an expression like `v1.0~3` means nothing to a server: fetch all branches and tags and look here."""
     where = "refs/loadgen/all"
     try:
         unshallow = ("--unshallow",) if (Path(repo.git_dir) / "shallow").is_file() else ()
-        repo.git.fetch(
+        _git_fetch(
+            git,
+            repo,
             "--quiet",
             "--force",
             "--no-tags",

@@ -14,16 +14,15 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, TypeVar
 
+from loadgen import signals
 from loadgen.errors import LoadgenError
 
 T = TypeVar("T")
-
-_QUIET = (signal.SIGINT, signal.SIGTERM)
 
 
 class State(Protocol):
@@ -117,7 +116,7 @@ class _Crew:
 
     def start(self, life: Callable[..., None], *inherited: Any) -> None:
         """Start one. It ignores Ctrl-C, which the terminal sends to all, and leaves it to the parent to end it."""
-        with _undisturbed():
+        with signals.undisturbed():
             self._start(life, inherited)
 
     def _start(self, life: Callable[..., None], inherited: tuple[Any, ...]) -> None:
@@ -127,9 +126,7 @@ class _Crew:
         def born() -> None:
             for pipe in (reading, *others):
                 pipe.close()
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _QUIET)
+            signals.as_before()
             life(*inherited, writing)
 
         process = self._context.Process(target=born, daemon=True, name="loadgen-contexts")
@@ -144,7 +141,7 @@ class _Crew:
 
     def stop(self) -> None:
         """End those that are still at work, and wait until they are gone."""
-        with _undisturbed():
+        with signals.undisturbed():
             self._stop()
 
     def _stop(self) -> None:
@@ -152,17 +149,6 @@ class _Crew:
             process.kill()
         for pipe in list(self.at_work):
             self.retire(pipe)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Signals that end this process wait until the block is over. What it calls should be a function: an interruption while
-    its variables are taken down would be lost."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _QUIET)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _taken(numbers: int, n: int) -> Iterator[int]:

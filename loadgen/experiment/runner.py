@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from loadgen import lifeline
 from loadgen.doctor.server_state import identify
 from loadgen.errors import EXIT_INPUT, EXIT_INTERRUPTED, InputError, LoadgenError
 from loadgen.experiment.order import Step
@@ -162,14 +163,16 @@ class Runner:
         with log.open("ab") as out:
             process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=subprocess.STDOUT,
+                env=lifeline.tied(),
                 start_new_session=True,
             )
+            assert process.stdin is not None
             try:
                 return process.wait()
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, SystemExit):
                 os.killpg(process.pid, signal.SIGINT)  # it drains and keeps its samples
                 try:
                     process.wait(60)
@@ -177,6 +180,8 @@ class Runner:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
                 raise
+            finally:
+                process.stdin.close()
 
 
 def spoilt(folder: Path) -> list[str]:

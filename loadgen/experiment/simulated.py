@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+from loadgen import lifeline
 from loadgen.errors import EXIT_INPUT, InputError, LoadgenError
 
 _READY_S = 60.0
@@ -24,8 +25,14 @@ def simulated_endpoint(profile: str, arm: str, scale: float, *, port: int = 0) -
     command = [sys.executable, "-m", "loadgen", "sim", "--profile", profile, "--arm", arm]
     command += ["--scale", str(scale), "--port", str(port), "--json"]
     # A session of its own: a Ctrl-C stops the load first, and the load then stops the endpoint.
+    # Nor does the terminal's end reach it then, so it is tied to this process.
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=lifeline.tied(),
+        start_new_session=True,
     )
     try:
         yield _url(process)

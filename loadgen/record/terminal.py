@@ -24,7 +24,7 @@ _REFRESH_S = 0.25
 
 
 def record(options: Options, command: Sequence[str], *, show: bool, as_json: bool) -> int:
-    """Record until Ctrl-C, SIGTERM or the end of `command`; the exit code is 0, or that of `command`."""
+    """Record until Ctrl-C, SIGTERM, SIGHUP or the end of `command`; the exit code is 0, or that of `command`."""
     terminal = _Terminal(options, command, show=show, as_json=as_json)
     return terminal.run()
 
@@ -44,7 +44,10 @@ class _Terminal:
         self._shown_at = 0.0
 
     def run(self) -> int:
-        before = {name: signal.signal(name, self._interrupt) for name in (signal.SIGINT, signal.SIGTERM)}
+        ends = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
+            ends.append(signal.SIGHUP)
+        before = {name: signal.signal(name, self._interrupt) for name in ends}
         try:
             scribe = self._recording.run(ready=self._ready, tick=self._tick, say=self._say)
         finally:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadgen import paths
+from loadgen import lifeline, paths
 from loadgen.errors import EXIT_INTERRUPTED, InputError, LoadgenError
 from loadgen.measure.run import RUN_FILE
+from loadgen.replay import limits
 from loadgen.replay import options as run_options
 from loadgen.replay.fleet.rundir import new_run_dir
 from loadgen.replay.handover import HANDOVER_ENV, Handover, write_handover
@@ -112,6 +113,11 @@ def play_on(run_dir: Path, fleet: Fleet) -> int:
 
 
 def _start(passed: Handover, fleet: Fleet, arguments: Sequence[str]) -> int:
+    plan = passed.job.schedule
+    streams = limits.streams_of(
+        str(plan["kind"]), width=plan.get("width"), users=fleet.users, in_flight=plan.get("in_flight")
+    )
+    limits.require_files(streams, fleet.processes)
     file = write_handover(passed)
     command = [
         sys.executable,
@@ -129,10 +135,11 @@ def _start(passed: Handover, fleet: Fleet, arguments: Sequence[str]) -> int:
     if fleet.processes:
         command += ["--expect-workers", str(fleet.processes), "--expect-workers-max-wait", "60", *_ports()]
     environment = {**os.environ, HANDOVER_ENV: str(file), "LOADGEN_QUIET": "1"}
+    if lifeline.taken():
+        # An experiment started this process and is gone. Only now: a process with threads builds contexts slower.
+        lifeline.on_end(lambda: os.kill(os.getpid(), signal.SIGTERM))
     try:
-        return _wait(
-            subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
-        )
+        return _play(command, environment)
     finally:
         file.unlink(missing_ok=True)
 
@@ -147,17 +154,21 @@ def _ports() -> list[str]:
     return ["--master-bind-port", port, "--master-port", port]
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for Locust's master, which is a session of its own, and return loadgen's exit code.
+def _play(command: Sequence[str], environment: dict[str, str]) -> int:
+    """Start Locust's master, a session of its own, wait for it, and return loadgen's exit code.
 
-    Ctrl-C and SIGTERM go to the master as SIGTERM: it then collects what its workers have, while a Ctrl-C to the whole
-    group makes them quit on their own. A second signal ends everything at once. No worker outlives the master.
+    Ctrl-C, SIGTERM and SIGHUP go to the master as SIGTERM: it then collects what its workers have, while a Ctrl-C to the
+    whole group makes them quit on their own. A second signal ends everything at once. No worker outlives the master, and
+    the master does not outlive this process: it does the same as for SIGTERM when that is killed.
     """
     signals = 0
+    process: subprocess.Popen[bytes] | None = None
 
     def forward(*_: object) -> None:
         nonlocal signals
         signals += 1
+        if process is None:
+            return
         if signals == 1:
             process.send_signal(signal.SIGTERM)
         else:
@@ -167,13 +178,24 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
             )
             _kill_group(process.pid)
 
-    previous = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    ends = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
+        ends.append(signal.SIGHUP)
+    previous = {number: signal.signal(number, forward) for number in ends}
     try:
+        process = subprocess.Popen(
+            command, env=lifeline.tied(environment), stdin=subprocess.PIPE, start_new_session=True
+        )
+        if signals:  # one that came before there was anybody to tell
+            process.send_signal(signal.SIGTERM)
         code = process.wait()
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-        _kill_group(process.pid)
+        if process is not None:
+            _kill_group(process.pid)
+            assert process.stdin is not None
+            process.stdin.close()
     if signals:
         return EXIT_INTERRUPTED
     if code < 0:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from typing import Any
 
+import gevent
 from locust import User, constant, events, task
 from locust.exception import StopUser
 
+from loadgen import lifeline
 from loadgen.replay import options as run_options
 from loadgen.replay import webui
 from loadgen.replay.node import Node
@@ -63,9 +66,23 @@ def _start(environment: Any, **_: Any) -> None:
             master.on_snapshot(client_id, data.get("loadgen") or {})
 
         environment.events.worker_report.add_listener(worker_report)
+        if lifeline.taken():
+            _end_with_starter()
     if os.environ.get("LOADGEN_QUIET"):
         # Locust's own tables round to two digits; under `loadgen run` ours stands in their place.
         logging.getLogger("locust.stats_logger").setLevel(logging.CRITICAL)
+
+
+def _end_with_starter() -> None:
+    """Do what SIGTERM does when `loadgen run` is gone: collect what the workers have, and end."""
+    watcher = gevent.get_hub().loop.io(lifeline.STDIN, 1, ref=False)
+
+    def readable() -> None:
+        if not os.read(lifeline.STDIN, 4096):
+            watcher.stop()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    watcher.start(readable)
 
 
 _hooks: Any = events  # Locust's event hooks are untyped

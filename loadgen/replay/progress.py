@@ -25,7 +25,7 @@ class Progress:
     def __init__(self, master: Master) -> None:
         self._master = master
         self._greenlet: gevent.Greenlet | None = None
-        if sys.stderr.isatty() and master.info is not None:
+        if sys.stderr and sys.stderr.isatty() and master.info is not None:
             self._bar = Bar(
                 TextColumn("{task.description}"),
                 BarColumn(),

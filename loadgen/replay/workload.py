@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from loadgen import paths, tokens
 from loadgen.corpus import build, material, recipe
 from loadgen.corpus.context import MANIFEST, load_set
+from loadgen.corpus.staging import building
 from loadgen.corpus.trace import from_conversations, in_message_form
 from loadgen.errors import InputError
 from loadgen.paths import cache_dir
@@ -43,8 +43,8 @@ def _built(options: Options, tokenizer: Tokenizer | None) -> Path:
     used = tokenizer or tokens.get(options.tokenizer or "tekken")
     source = recipe.resolve(options.corpus, options.rev)
     root = cache_dir("contexts")
-    with tempfile.TemporaryDirectory(dir=root, prefix=".building-") as temporary:
-        out = Path(temporary) / "contexts"
+    with building(root) as temporary:
+        out = temporary / "contexts"
         found = build.build(
             source,
             n=options.sessions or DEFAULT_SESSIONS,

@@ -97,9 +97,17 @@ _EXITS: dict[int, tuple[str, str]] = {
         "An error of loadgen's own.",
         "Run again with LOADGEN_DEBUG=1 and report what it prints.",
     ),
+    errors.EXIT_HANGUP: (
+        "Ended by SIGHUP (a closed terminal) while nothing was being measured.",
+        "Nothing half-built was left; run it again, under `nohup` or `tmux` if the terminal will not stay.",
+    ),
     errors.EXIT_INTERRUPTED: (
-        "Stopped by Ctrl-C or a signal.",
+        "Stopped by Ctrl-C, or by a signal while it was measuring.",
         "What was measured is kept; `loadgen report RUN` reads it.",
+    ),
+    errors.EXIT_TERMINATED: (
+        "Ended by SIGTERM while nothing was being measured.",
+        "Nothing half-built was left; run it again.",
     ),
 }
 

@@ -69,7 +69,7 @@ def test_damage_is_noticed_and_mended(repository, damage):
 def test_handed_out_and_independent(tmp_path, repository):
     built = cached(repository, out=tmp_path / "out")
     assert built.folder == tmp_path / "out"
-    assert cache.clear() > 0
+    assert cache.clear().freed > 0
     assert cache.entries() == []
     assert load_set(tmp_path / "out") == built.contexts
     assert (tmp_path / "out" / "context-0000.txt").read_text()
@@ -103,3 +103,61 @@ def test_builders_at_once_agree(tmp_path, repository):
     assert outputs[0] == outputs[1] == outputs[2]
     assert len(list((tmp_path / "cache" / "contexts").glob("[0-9a-f]*"))) == 1
     assert not list((tmp_path / "cache" / "contexts").glob(".building-*"))
+
+
+def workload(folder):
+    """What `loadgen run` leaves: a trace of contexts, linked beside it, and texts made ready to be sent."""
+    from loadgen.replay.options import Options
+    from loadgen.replay.workload import _trace_of
+
+    return _trace_of(folder, Options(contexts=str(folder), turns=2), TEKKEN)
+
+
+def test_traces_and_texts_of_runs_are_listed_and_cleared(repository, tmp_path):
+    built = cached(repository)
+    trace = workload(built.folder)
+    fragment = tmp_path / "cache" / "fragments" / "ab.json"
+    fragment.parent.mkdir()
+    fragment.write_text("x" * 1000)
+    (tmp_path / "cache" / "remote" / "run").mkdir(parents=True)
+    found = {entry.kind: entry for entry in cache.entries()}
+    assert found["workloads"].name == trace.parent.name
+    assert found["workloads"].what == "trace of 2 contexts"
+    assert (found["fragments"].bytes, found["fragments"].what) == (1000, "1 texts, ready to be sent")
+    assert "remote" in found
+    cache.clear()
+    assert cache.entries() == []
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+def on_disk(*folders):
+    files = [path.stat() for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return sum({info.st_ino: info.st_size for info in files}.values())
+
+
+@pytest.mark.parametrize("kinds", [("contexts",), ("workloads",), ("contexts", "workloads"), cache.KINDS])
+def test_bytes_are_those_that_the_disk_gets_back(repository, tmp_path, kinds):
+    built = cached(repository, out=tmp_path / "out")
+    workload(tmp_path / "out")
+    before = on_disk(tmp_path)
+    assert cache.total() == on_disk(tmp_path / "cache")
+    done = cache.clear(kinds)
+    assert done.freed == before - on_disk(tmp_path)
+    assert done.linked >= sum(context.bytes for context in built.contexts.contexts)
+
+
+def test_a_file_under_two_names_counts_once(tmp_path):
+    (tmp_path / "a").write_text("x" * 100)
+    (tmp_path / "b").hardlink_to(tmp_path / "a")
+    (tmp_path / "c").symlink_to(tmp_path / "a")
+    assert cache.size([tmp_path]) == 100
+
+
+def test_the_command_says_what_stays_in_use(repository, tmp_path, capsys):
+    from loadgen.cli import main
+
+    cached(repository, out=tmp_path / "out")
+    assert main(["corpus", "cache", "--clear"]) == 0
+    assert "more are in use elsewhere under a second name" in capsys.readouterr().out
+    assert main(["corpus", "cache", "--clear", "--json"]) == 0
+    assert capsys.readouterr().out == '{"freed_bytes": 0, "still_linked_bytes": 0}\n'

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 from aiohttp import web
 
+from loadgen import lifeline
 from loadgen.errors import InputError
 from loadgen.sim.http import chat, completions, errors, messages, responses, tokenizing
 from loadgen.sim.http.generation import respond
@@ -146,11 +147,16 @@ async def _metrics(service: Service, _: web.Request) -> web.StreamResponse:
 
 
 async def serve(service: Service, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Listen until SIGTERM or SIGINT; `ready` gets the URL. Raises InputError when the port is taken."""
+    """Listen until SIGTERM or SIGINT, or until the end of a starter that tied this process to itself; `ready` gets the URL.
+
+    Raises InputError when the port is taken.
+    """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if lifeline.taken():
+        lifeline.on_end(lambda: loop.call_soon_threadsafe(stop.set))
     runner = web.AppRunner(
         make_app(service), handler_cancellation=True, access_log=None, read_bufsize=_READ_BUFFER
     )
