@@ -122,7 +122,7 @@ def test_sessions_met_in_the_middle_have_their_history_and_no_reuse(play: Any) -
     assert read_run(folder).plan.turns == len(found)
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", [pytest.param("1", marks=pytest.mark.nightly), "2"])
 def test_a_step_down_cuts_on_purpose_and_fails_nothing(play: Any, processes: str) -> None:
     found, folder = play(
         "--schedule", "closed", "--stages", "6:100,1:150", *(("--processes", processes) if processes != "1" else ()),

@@ -18,6 +18,7 @@ from loadgen.experiment.simulated import simulated_endpoint
 from loadgen.measure.run import read_run
 
 Start = Callable[..., Process]
+nightly = pytest.mark.nightly  # the other signals: each takes seconds
 LONG = ("--sessions", "6", "--turns", "40", "--context-tokens", "2000", "--output-tokens", "400")
 
 
@@ -38,8 +39,15 @@ def a_sim(process: Process) -> bool:
     return any("sim" in command for command in words)
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("playing", [False, True], ids=["starting", "playing"])
+@pytest.mark.parametrize(
+    ("playing", "number"),
+    [
+        (False, signal.SIGHUP),
+        (True, signal.SIGKILL),
+        *(pytest.param(False, n, marks=nightly) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)),
+        *(pytest.param(True, n, marks=nightly) for n in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)),
+    ],
+)
 def test_the_demo_takes_its_server_with_it(
     loadgen: Start, tmp_path: Path, number: signal.Signals, playing: bool
 ) -> None:
@@ -70,7 +78,10 @@ def test_locust_ends_with_the_run_and_keeps_its_samples(
     assert before <= len(samples_in(tmp_path)) < 240
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, *(pytest.param(n, marks=nightly) for n in (signal.SIGHUP, signal.SIGTERM))],
+)
 def test_a_run_ends_with_its_experiment(
     endpoint: str, loadgen: Start, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -98,8 +109,11 @@ def test_a_server_that_was_started_by_hand_stays() -> None:
 
 
 def test_a_server_of_ours_holds_on_while_its_starter_lives() -> None:
+    here = psutil.Process(os.getpid())
+    before = {child.pid for child in here.children()}  # other tests have a server of their own
     with simulated_endpoint("blog", "off", 50.0):
-        children = [p for p in psutil.Process(os.getpid()).children() if "sim" in p.cmdline()]
+        children = [child for child in here.children() if child.pid not in before]
+        assert children
         assert not psutil.wait_procs(children, timeout=1)[0]
     assert not psutil.wait_procs(children, timeout=60)[1]
 
@@ -110,7 +124,7 @@ BUILDING = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("burst", [1, 6])
+@pytest.mark.parametrize("burst", [pytest.param(1, marks=nightly), 6])
 @pytest.mark.parametrize(
     ("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
