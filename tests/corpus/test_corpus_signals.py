@@ -73,7 +73,7 @@ def test_a_signal_unwinds(tmp_path, number, to_group, where):
     assert left(tmp_path) == []
 
 
-@pytest.mark.parametrize("processes", ["1", "3"])
+@pytest.mark.parametrize("processes", [pytest.param("1", marks=pytest.mark.nightly), "3"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment_s", [0.0, 0.05, 0.2, 0.6])
 def test_bursts_change_nothing(tmp_path, number, processes, moment_s):
