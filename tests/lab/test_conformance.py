@@ -78,15 +78,14 @@ def test_tiers_of_a_pool_that_overflows(warm: Lab, tmp_path: Path) -> None:
 
 
 def test_turns_that_are_cut_are_aborted_there(warm: Lab, tmp_path: Path) -> None:
-    # The toy makes 9,000 tokens in 3 s when nothing else runs here; 14,000 in one it cannot.
+    # More tokens than the toy can make in the time that they get.
     run = warm.play(
         tmp_path / "run", "--sessions", "2", "--turns", "1", "--context-tokens", "900", "--output-tokens", "14000", "--turn-timeout", "1"
     )  # fmt: skip
     assert len(run.samples) == 2
     assert all(sample["error"] for sample in run.samples), run.printed
-    # One that is cut in the very step that a token came from is counted there, as what it is.
     ended = {n: v for n, v in run.counted.items() if n.startswith("request_success_total") and v}
-    assert ended.keys() <= {"request_success_total:abort"}, ended
+    assert ended == {}
     assert run.counted["time_to_first_token_seconds_count"] == 2
     # No usage came, so chunks are what the client has; what was on its way when it hung up was generated too.
     assert 0 < run.total("chunks") <= run.counted["generation_tokens_total"]
