@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "loadgen"
 # From the bottom up. A package may import those below it; beside it only where that is said.
 LAYERS = [
     {"errors", "__version__"},
-    {"version", "outfile", "lifeline", "signals"},
+    {"version", "outfile", "lifeline", "signals", "descriptors"},
     {"paths", "tokens", "trace", "sizing", "measure"},
     {"corpus", "record", "sim", "report"},
     {"observe"},

@@ -19,6 +19,7 @@ import msgspec
 from aiohttp import web
 from yarl import URL
 
+from loadgen import descriptors
 from loadgen.record.exchange import Exchange, Failed, Lost, Notice, Ready, frame
 from loadgen.record.forward import HEADER_LIMIT, READ_BUFFER, Forwarder
 
@@ -91,6 +92,7 @@ async def serve(descriptor: int, config: Config) -> None:
         host, port = runner.addresses[0][:2]
         shown = f"[{host}]" if ":" in host else host
         pipe.send(Ready(url=f"http://{shown}:{port}", mono_ns=time.monotonic_ns(), wall_ns=time.time_ns()))
+        descriptors.widen(descriptors.SERVER)
         gc.freeze()  # what start-up made stays; collections then cost no chunk a pause for it
         gone = asyncio.ensure_future(reader.read())
         await asyncio.wait({gone, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)

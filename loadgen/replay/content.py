@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ class Contents:
     def __init__(self, trace: TraceFile) -> None:
         self._trace = trace
         self._maps: dict[str, memoryview] = {}
+        self.files: set[str] = set()  # digests of texts beside the trace that are asked for
 
     def text(self, ref: str) -> str:
         """The text behind a reference. Raises InputError when its digest is another than the trace says."""
@@ -71,7 +73,14 @@ class Contents:
         )
 
     def prepare_fragment(self, ref: str) -> None:
-        """Make the escaped form of a file blob, if it is not in the cache yet. Safe under two makers at once."""
+        """Make the escaped form of a file blob, if it is not in the cache yet. Safe under two makers at once.
+
+        What stands in the trace itself has no such form: it is escaped when its session begins.
+        """
+        blob = self._trace.blob(ref)
+        if blob.file is None:
+            return
+        self.files.add(blob.sha256)
         path = self._fragment_path(ref)
         if path.is_file():
             return
@@ -93,9 +102,15 @@ class Contents:
                 self.prepare_fragment(ref)
                 with self._fragment_path(ref).open("rb") as file:
                     empty = not os.fstat(file.fileno()).st_size  # which no map can hold
-                    found = memoryview(b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+                    found = memoryview(b"" if empty else _mapped(file.fileno()))
             self._maps[ref] = found
         return found
+
+
+def _mapped(fileno: int) -> mmap.mmap:
+    if sys.version_info >= (3, 13):  # without a descriptor of its own: `limits.MAPS_KEEP_FILES`
+        return mmap.mmap(fileno, 0, access=mmap.ACCESS_READ, trackfd=False)
+    return mmap.mmap(fileno, 0, access=mmap.ACCESS_READ)
 
 
 def blob_ref(message: dict[str, Any]) -> str | None:

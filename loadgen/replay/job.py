@@ -75,6 +75,7 @@ class Job(msgspec.Struct, kw_only=True):
     isolate: bool  # turns are alone in flight, and the server's counters tell their tiers
     block_size: int | None
     in_flight: int | None = None
+    texts: int = 0  # in files beside the trace; who plays maps those of the sessions it gets
     stop_after: int | None = None
     nonce_form: Literal["plain", "dashed"]
     nonce_seed: str  # of a run outside an experiment: new each time it starts

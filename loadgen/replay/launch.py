@@ -113,11 +113,7 @@ def play_on(run_dir: Path, fleet: Fleet) -> int:
 
 
 def _start(passed: Handover, fleet: Fleet, arguments: Sequence[str]) -> int:
-    plan = passed.job.schedule
-    streams = limits.streams_of(
-        str(plan["kind"]), width=plan.get("width"), users=fleet.users, in_flight=plan.get("in_flight")
-    )
-    limits.require_files(streams, fleet.processes)
+    limits.require_files(limits.streams_in(passed.job, fleet.users), fleet.processes, passed.job.texts)
     file = write_handover(passed)
     command = [
         sys.executable,

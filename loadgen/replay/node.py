@@ -188,7 +188,8 @@ class Node:
                 self._begin_run()
             if self.worker is not None:
                 index = max(0, getattr(self.runner, "worker_index", 0))
-                self.worker.begin(Path(self.environment.parsed_options.loadgen_job), f"w{index}")
+                options = self.environment.parsed_options
+                self.worker.begin(Path(options.loadgen_job), f"w{index}", options.num_users or 1)
             return
         except (LoadgenError, ValueError) as error:
             print(f"loadgen: {error}", file=sys.stderr)

@@ -116,7 +116,8 @@ def prepare(options: Options, host: str) -> Prepared:
             block_size=int(block) if block and block.isdigit() else None,
             in_flight=options.in_flight,
             stop_after=options.stop_after,
-            sessions=planner.sessions(),
+            sessions=planner.sessions(),  # which asks for the texts
+            texts=len(planner.contents.files),
             nonce_form=planner.nonce_form,
             nonce_seed=uuid.uuid4().hex,
             floor=planner.floor,

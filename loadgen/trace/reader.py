@@ -58,6 +58,7 @@ class TraceFile:
         self.sessions: list[Session] = []
         self._ranges: dict[str, array[int]] = {}  # begin, end, begin, end, … of a session's turn lines
         self._blobs: dict[str, tuple[int, int]] = {}
+        self._folder = path.parent.resolve()
         self._beside: dict[Path, None] = {}  # files of blobs, in order
         self._verified: set[str] = set()
         self._checker = Checker()
@@ -104,7 +105,7 @@ class TraceFile:
         self._blobs[f"sha256:{blob.sha256}"] = (offset, length)
 
     def _inside(self, name: str) -> Path:
-        folder = self.path.parent.resolve()
+        folder = self._folder
         target = (folder / name).resolve()
         if "\x00" in name or not target.is_relative_to(folder):
             raise TraceProblem(f"the blob's file {name!r} lies outside the trace's folder")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from loadgen.replay.limits import RESERVE, streams_of
+from loadgen.replay.limits import MAPS_KEEP_FILES, RESERVE, streams_of
 
 
 @pytest.mark.parametrize(
@@ -33,17 +33,17 @@ import resource, sys
 from loadgen.errors import InputError
 from loadgen.replay.limits import require_files
 try:
-    require_files(int(sys.argv[1]), int(sys.argv[2]) or None)
+    require_files(int(sys.argv[1]), int(sys.argv[2]) or None, int(sys.argv[3]))
     print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 except InputError as error:
     print(error)
 """
 
 
-def check(limits: str, streams: int, processes: int = 0) -> str:
+def check(limits: str, streams: int, processes: int = 0, texts: int = 0) -> str:
     command = f'{limits}; exec "$@"'
     done = subprocess.run(
-        ["/bin/sh", "-c", command, "sh", sys.executable, "-c", CHECK, str(streams), str(processes)],
+        ["/bin/sh", "-c", command, "sh", sys.executable, "-c", CHECK, *map(str, (streams, processes, texts))],
         capture_output=True,
         text=True,
         check=True,
@@ -58,6 +58,11 @@ def test_what_fits_goes_on(streams: int, processes: int) -> None:
 
 def test_the_soft_limit_is_raised_to_what_is_needed() -> None:
     assert check("ulimit -S -n 100", 300) == str(300 + RESERVE)
+
+
+def test_mapped_texts_count_in_every_process_where_a_map_keeps_its_file() -> None:
+    needed = 100 + (200 if MAPS_KEEP_FILES else 0) + RESERVE
+    assert check("ulimit -S -n 100", 200, 2, texts=200) == str(needed)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,18 @@ def test_a_retry_without_messages_repeats_the_prompt(contents: Contents) -> None
     assert body(transcript) == first
 
 
+def test_only_texts_in_files_are_kept_in_the_cache(contents: Contents, tmp_path: Path) -> None:
+    with TraceWriter(tmp_path / "inline.jsonl", Header(version=1, fidelity="messages")) as writer:
+        ref = writer.json_blob("in the trace itself")
+    inline = Contents(open_trace(tmp_path / "inline.jsonl"))
+    inline.prepare_fragment(ref)
+    contents.prepare_fragment(REF)
+    contents.prepare_fragment(REF)
+    assert (len(inline.files), len(contents.files)) == (0, 1)
+    assert [path.name for path in (tmp_path / "cache" / "fragments").iterdir()] == [REF[7:] + ".json"]
+    assert bytes(inline.fragment(ref)) == b"in the trace itself"
+
+
 message = st.fixed_dictionaries(
     {"role": st.sampled_from(["user", "tool", "assistant"]), "content": st.text(max_size=12)}
 )

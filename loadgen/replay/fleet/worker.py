@@ -18,10 +18,12 @@ import msgspec
 from gevent.event import Event
 from gevent.lock import RLock
 
+from loadgen.descriptors import widen
 from loadgen.measure import metrics
 from loadgen.measure.hist import HistogramSet
 from loadgen.measure.journal import JournalError, SampleWriter
 from loadgen.measure.sample import Sample, Tiers
+from loadgen.replay import limits
 from loadgen.replay.content import Contents
 from loadgen.replay.fleet.allocator import Grant
 from loadgen.replay.fleet.health import Health
@@ -68,14 +70,14 @@ class Worker:
 
     # the course of a run
 
-    def begin(self, job_path: Path, worker: str) -> None:
+    def begin(self, job_path: Path, worker: str, users: int = 1) -> None:
         """Get ready to play: after this no file is parsed and nothing large is allocated.
 
         A worker that does not see the run folder is on another machine. It fetches what it needs when its first lane asks
         for work: here, the greenlet that would bring the answer is the one that calls.
         """
         self.end()
-        self.worker = worker
+        self.worker, self._users = worker, users
         self._absent = None if job_path.exists() else job_path.parent.name
         if self._absent is None:
             self._open(read_job(job_path))
@@ -114,6 +116,7 @@ class Worker:
         self._first_ns: int | None = None
         self._shipper: Shipper | None = None
         self.job = job
+        widen(limits.open_files(limits.streams_in(job, self._users), job.texts))
         gc.collect()
         gc.freeze()
 

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 from aiohttp import web
 
-from loadgen import lifeline
+from loadgen import descriptors, lifeline
 from loadgen.errors import InputError
 from loadgen.sim.http import chat, completions, errors, messages, responses, tokenizing
 from loadgen.sim.http.generation import respond
@@ -171,6 +171,7 @@ async def serve(service: Service, host: str, port: int, ready: Callable[[str], N
     try:
         await web.SockSite(runner, listener, shutdown_timeout=0.5).start()
         # A collection in the middle of a step would make its tokens late: what is here stays, and the rest is young.
+        descriptors.widen(descriptors.SERVER)
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
