@@ -4,10 +4,12 @@
 #   STEP  sweep:N:TURNS   N contexts of 140,000 tokens in sweep order        repeats:FROM-TO  13 contexts of 30,000 tokens, once a repetition
 #         controls:FROM-TO  runs in which no tier can gain                    cold:TOKENS      cold prompts of one length, for the fit
 #         closed:WIDTH      recorded sessions of TRACE, 60 s                  taxes[:OFF_URL]  the write taxes
+#         tpot:FROM-TO      long answers, for TPOT: 2 contexts of 140,000 tokens, 13 of 30,000
 #         counters          differences of the server's own counters so far; what is left out is a default list
 #   DEADLINE  epoch second at which the phase ends (default: 560 s from now). What does not fit is skipped and said. A phase that is
 #             called again goes on where it stopped; it finds the server of its arm if that still runs (KEEP=1 leaves it running).
 #   PORT (8000), CUDA_VISIBLE_DEVICES, CORES (a list for taskset): the phase's part of a machine with several GPUs
+#   GRAPHS=1  is a server of its own, see serve.sh: its runs lie in a folder of their own
 #   LOADGEN   command that runs loadgen (default: python3 -m loadgen);  TRACE  trace of the closed loop
 set -uo pipefail
 arm=$1 out=$2 LOADGEN=${LOADGEN:-python3 -m loadgen} PORT=${PORT:-8000} DEADLINE=${DEADLINE:-$(($(date +%s) + 560))}
@@ -15,9 +17,10 @@ export PORT
 shift 2
 here=$(cd "$(dirname "$0")" && pwd)
 [ -z "${CORES:-}" ] || taskset -cp "$CORES" $$ >/dev/null
-runs=/tmp/runs-$arm-$PORT sets=/tmp/contexts pid=/tmp/vllm-$PORT.pid served=/tmp/vllm-$PORT.arm; mkdir -p "$runs" "$sets" "$out"
+label=$arm${GRAPHS:+-graphs}-$PORT
+runs=/tmp/runs-$label sets=/tmp/contexts pid=/tmp/vllm-$PORT.pid served=/tmp/vllm-$PORT.arm; mkdir -p "$runs" "$sets" "$out"
 url=http://127.0.0.1:$PORT
-say() { echo "[$(date +%T)] $arm:$PORT $*"; }
+say() { echo "[$(date +%T)] $label $*"; }
 left() { echo $((DEADLINE - $(date +%s))); }
 
 # step NAME NEEDS COMMAND…: once, if NEEDS seconds are left, and cut at the end of the phase
@@ -52,6 +55,10 @@ one() { # STEP
         play "control-chat-$rep" 20 --sessions 40 --turns 1 --context-tokens 2000 --output-tokens 16 --rep "$rep"
         play "control-shared-$rep" 25 --contexts "$sets/shared" --nonce-scope run --sessions 12 --turns 2 --output-tokens 16 --rep "$rep"
       done ;;
+    tpot) for rep in $(span "$rest"); do
+        play "tpot-140k-$rep" 60 --contexts "$sets/140000" --sessions 2 --turns 3 --output-tokens 128 --rep "$rep"
+        play "tpot-30k-$rep" 60 --contexts "$sets/30000" --sessions 13 --turns 2 --output-tokens 64 --rep "$rep"
+      done ;;
     cold) play "cold-$rest" 30 --sessions 2 --turns 1 --context-tokens "$rest" --output-tokens 16 ;;
     closed) play "closed-u$rest" 80 --trace "$TRACE" --schedule closed -u "$rest" --mid-start --tool-gap-cap 2 --human-gap-cap 5 --output-tokens 32 -t 60 ;;
     taxes) local off=${1#taxes}
@@ -60,7 +67,7 @@ one() { # STEP
     *) say "unknown step $1"; exit 2 ;;
   esac
 }
-serving() { curl -sf -o /dev/null "$url/health" && [ "$(cat "$served" 2>/dev/null)" = "$arm" ]; }
+serving() { curl -sf -o /dev/null "$url/health" && [ "$(cat "$served" 2>/dev/null)" = "$label" ]; }
 stop() { [ -e "$pid" ] && kill -TERM -- -"$(cat "$pid")" 2>/dev/null && sleep 4; kill -KILL -- -"$(cat "$pid" 2>/dev/null)" 2>/dev/null; rm -f "$pid" "$served"; }
 
 [ $# -gt 0 ] || case $arm in
@@ -71,8 +78,8 @@ esac
 if serving; then say "still runs"; else
   stop
   bash "${SERVE:-$here/serve.sh}" "$arm" 2>&1 | tail -25
-  echo "$arm" >"$served"
-  serving || { say "did not come up"; cp "/tmp/vllm-$PORT.log" "$out/$arm-$PORT-vllm.log"; exit 1; }
+  echo "$label" >"$served"
+  serving || { say "did not come up"; cp "/tmp/vllm-$PORT.log" "$out/$label-vllm.log"; exit 1; }
   say "serves"
 fi
 contexts 140000 140000 5; contexts 30000 30000 13
@@ -82,5 +89,5 @@ for each; do one "$each"; done
 curl -s "$url/metrics" >"$runs/metrics.txt"
 tail -c 100000 "/tmp/vllm-$PORT.log" | gzip >"$runs/vllm.log.gz"
 [ -n "${KEEP:-}" ] || stop
-tar -C /tmp --exclude=job.json --exclude='*.html' -czf "$out/$arm-$PORT.tar.gz" "runs-$arm-$PORT"
+tar -C /tmp --exclude=job.json --exclude='*.html' -czf "$out/$label.tar.gz" "runs-$label"
 say "done"

@@ -5,6 +5,7 @@
 #   MODEL  folder of the model (default /opt/m8b; LOAD=dummy gives it random weights)
 #   VLLM_PATH  PYTHONPATH under which vllm and lmcache are found, if they are not installed
 #   GMU    --gpu-memory-utilization, which sets the KV pool (default 0.4: 352,288 tokens on an H200 with 8B weights)
+#   GRAPHS=1  decode in CUDA graphs (whole steps of 1, 2, 4 or 8 sequences, nothing compiled); default: eager, the step is the host's work
 #   CPUGB  memory of lmcache-cpu and native (default 72);  KVDIR, KVGB  folder and limit of lmcache-disk (/opt/kv, 53)
 set -euo pipefail
 arm=$1 PORT=${PORT:-8000}
@@ -25,8 +26,10 @@ case $arm in
     connector="{\"kv_connector\":\"OffloadingConnector\",\"kv_role\":\"kv_both\",\"kv_connector_extra_config\":{\"cpu_bytes_to_use\":${CPUGB}000000000}}" ;;
   *) echo "unknown arm $arm"; exit 2 ;;
 esac
+mode=(--enforce-eager)
+[ -z "${GRAPHS:-}" ] || mode=(--compilation-config '{"mode":0,"cudagraph_mode":"FULL_DECODE_ONLY","cudagraph_capture_sizes":[1,2,4,8]}')
 setsid python3 -m vllm.entrypoints.openai.api_server --model "${MODEL:-/opt/m8b}" --served-model-name m8b --load-format "${LOAD:-dummy}" \
-  --dtype bfloat16 --max-model-len 163840 --gpu-memory-utilization "${GMU:-0.4}" --enforce-eager --attention-backend FLASH_ATTN \
+  --dtype bfloat16 --max-model-len 163840 --gpu-memory-utilization "${GMU:-0.4}" "${mode[@]}" --attention-backend FLASH_ATTN \
   --enable-prefix-caching --enable-prompt-tokens-details --host 127.0.0.1 --port "$PORT" \
   ${connector:+--kv-transfer-config "$connector"} >"$LOG" 2>&1 &
 echo $! >"/tmp/vllm-$PORT.pid"
