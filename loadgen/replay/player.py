@@ -21,6 +21,7 @@ from loadgen.replay.content import Contents
 from loadgen.replay.job import Job, PlannedSession, PlannedTurn
 from loadgen.replay.tokenized import TokenTranscript
 from loadgen.replay.transcript import Transcript
+from loadgen.replay.turnstile import Turnstile
 from loadgen.replay.wire.api import Api, Output
 from loadgen.replay.wire.connection import Connection
 from loadgen.replay.wire.exchange import Exchange, Request, Timeouts
@@ -55,6 +56,7 @@ class Settings:
     emit: Callable[[PlannedSession, Sample], None]
     tiers_of: Callable[[Exchange], Tiers | None]  # None for a turn that was not alone in flight
     ending: Callable[[], bool]  # whether the run is being ended, and not a lane alone
+    turnstile: Turnstile
 
 
 def timeouts(job: Job) -> Timeouts:
@@ -126,6 +128,7 @@ class SessionPlayer:
         A turn whose kept-alive connection turns out closed before the server read anything is sent once more; both
         attempts are samples.
         """
+        self._settings.turnstile.enter()
         turn = self.plan.turns[self._position]
         record = self._records[self.plan.lead + self._position]
         self._position += 1
@@ -148,7 +151,12 @@ class SessionPlayer:
                         self.plan, self._sample(turn, attempt, intended_ns, cap_wait_ns, seen)
                     )
                 raise
-            self._settings.emit(self.plan, self._sample(turn, attempt, intended_ns, cap_wait_ns, exchange))
+            try:
+                self._settings.turnstile.enter()
+            finally:  # whoever is killed in the line has a turn that is over
+                self._settings.emit(
+                    self.plan, self._sample(turn, attempt, intended_ns, cap_wait_ns, exchange)
+                )
             if not exchange.stale or attempt > turn.attempt:
                 break
             attempt = 1 + max(other.attempt for other in self.plan.turns if other.index == turn.index)

@@ -33,6 +33,7 @@ from loadgen.replay.fleet.tickets import Tickets
 from loadgen.replay.job import Job, PlannedSession, read_job
 from loadgen.replay.player import SessionPlayer, Settings
 from loadgen.replay.transport import request_headers, tls_context
+from loadgen.replay.turnstile import Turnstile
 from loadgen.replay.wire import apis
 from loadgen.replay.wire.exchange import Exchange
 from loadgen.replay.wire.target import Target
@@ -106,6 +107,7 @@ class Worker:
             emit=self._emit,
             tiers_of=self._tiers,
             ending=lambda: self.draining,
+            turnstile=Turnstile(),
         )
         self.histograms = HistogramSet()
         self._seq = 0
