@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from loadgen.report.compare import describe_ratio
 
@@ -78,7 +78,7 @@ def covariates(runs: Mapping[tuple[str, str], Sequence[Placed]]) -> list[Covaria
     slopes, *_ = np.linalg.lstsq(design, response, rcond=None)
     variance = float(((response - design @ slopes) ** 2).sum()) / df
     errors = np.sqrt(variance * np.diag(np.linalg.inv(design.T @ design)))
-    reach = float(stats.t.ppf((1 + LEVEL) / 2, df))
+    reach = float(scipy.stats.t.ppf((1 + LEVEL) / 2, df))
     return [
         _covariate(names[column], float(slope), reach * float(error), len(y))
         for column, slope, error in zip(kept, slopes, errors, strict=True)

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, stats
+import scipy  # loads its parts on first use: `stats` alone takes a second, and most commands need none of it
 
 ALPHA = 0.01  # one-sided, of the primary endpoint against "no change"
 LEVEL = 0.95  # of intervals, and of the bound that must clear the tolerance
@@ -36,7 +36,9 @@ class Noise:
 
     @property
     def upper(self) -> float:
-        return self.sd * math.sqrt(self.df / stats.chi2.ppf(1 - LEVEL, self.df)) if self.df else math.inf
+        return (
+            self.sd * math.sqrt(self.df / scipy.stats.chi2.ppf(1 - LEVEL, self.df)) if self.df else math.inf
+        )
 
 
 def noise_floor(groups: Sequence[Sequence[float]]) -> Noise | None:
@@ -103,16 +105,16 @@ def _student(
     d: float, se: float, df: float, runs: tuple[int, int], method: Literal["welch", "stored variance"]
 ) -> Difference:
     t = d / se if se else math.copysign(math.inf, d) if d else 0.0
-    half = float(stats.t.ppf((1 + LEVEL) / 2, df)) * se
-    one_sided = float(stats.t.ppf(LEVEL, df)) * se
+    half = float(scipy.stats.t.ppf((1 + LEVEL) / 2, df)) * se
+    one_sided = float(scipy.stats.t.ppf(LEVEL, df)) * se
     return Difference(
         ratio=math.exp(d),
         low=math.exp(d - half),
         high=math.exp(d + half),
         at_least=math.exp(d - one_sided),
         at_most=math.exp(d + one_sided),
-        p_larger=float(stats.t.sf(t, df)),
-        p_smaller=float(stats.t.cdf(t, df)),
+        p_larger=float(scipy.stats.t.sf(t, df)),
+        p_smaller=float(scipy.stats.t.cdf(t, df)),
         se=se,
         df=df,
         runs=runs,
@@ -144,15 +146,17 @@ def is_smaller(found: Difference, tolerance: float) -> bool:
 
 def smallest_effect(se: float, df: float, tolerance: float) -> float:
     """The ratio - 1 that `is_larger` finds with a probability of POWER, given the standard error of the log ratio."""
-    against_none = _detectable(float(stats.t.ppf(1 - ALPHA, df)), df) * se
-    beyond = math.log1p(tolerance) + _detectable(float(stats.t.ppf(LEVEL, df)), df) * se
+    against_none = _detectable(float(scipy.stats.t.ppf(1 - ALPHA, df)), df) * se
+    beyond = math.log1p(tolerance) + _detectable(float(scipy.stats.t.ppf(LEVEL, df)), df) * se
     return math.expm1(max(against_none, beyond))
 
 
 def _detectable(critical: float, df: float) -> float:
     """Non-centrality at which t exceeds `critical` with a probability of POWER."""
     return float(
-        optimize.brentq(lambda nc: stats.nct.sf(critical, df, nc) - POWER, 0.0, 20.0 + 10 * critical)
+        scipy.optimize.brentq(
+            lambda nc: scipy.stats.nct.sf(critical, df, nc) - POWER, 0.0, 20.0 + 10 * critical
+        )
     )
 
 
@@ -176,7 +180,7 @@ def bootstrap_interval(
     def statistic(x: Floats, y: Floats, axis: int = -1) -> Floats:
         return np.asarray(y.mean(axis=axis) - x.mean(axis=axis))
 
-    found = stats.bootstrap(
+    found = scipy.stats.bootstrap(
         (a, b),
         statistic,
         n_resamples=4999,
@@ -191,7 +195,7 @@ def equal_within(found: Difference, margin: float = EQUALITY_MARGIN) -> bool | N
     """Two one-sided tests at 0.05: True when the ratio is shown to lie within 1/(1 + margin) … 1 + margin; None if untestable."""
     if found.se is None or found.df is None:
         return None
-    half = float(stats.t.ppf(LEVEL, found.df)) * found.se
+    half = float(scipy.stats.t.ppf(LEVEL, found.df)) * found.se
     return abs(math.log(found.ratio)) + half < math.log1p(margin)
 
 
@@ -244,8 +248,12 @@ def exceedance(
         if spread and abs(log_limit - float(log_time.mean())) < CLEAR * spread:
             icc_of_times = max(icc, intraclass(log_time, codes))
     for_low, for_high = _effective(codes, icc), _effective(codes, icc_of_times)
-    low = float(stats.beta.ppf(1 - LEVEL, k / n * for_low, for_low - k / n * for_low + 1)) if k else 0.0
-    high = float(stats.beta.ppf(LEVEL, k / n * for_high + 1, for_high - k / n * for_high)) if k < n else 1.0
+    low = float(scipy.stats.beta.ppf(1 - LEVEL, k / n * for_low, for_low - k / n * for_low + 1)) if k else 0.0
+    high = (
+        float(scipy.stats.beta.ppf(LEVEL, k / n * for_high + 1, for_high - k / n * for_high))
+        if k < n
+        else 1.0
+    )
     return Share(k, n, int(codes.max()) + 1, for_high, low, high)
 
 
@@ -256,7 +264,7 @@ def _effective(codes: npt.NDArray[np.integer], icc: float) -> float:
     if sizes.size < 2:
         return 1.0  # one session says nothing about others
     worth = n / (1 + (float((sizes**2).sum()) / n - 1) * icc)
-    quantiles = stats.t.ppf(LEVEL, [n - 1, sizes.size - 1])
+    quantiles = scipy.stats.t.ppf(LEVEL, [n - 1, sizes.size - 1])
     return min(float(worth * (quantiles[0] / quantiles[1]) ** 2), float(n))
 
 
