@@ -82,8 +82,11 @@ def main(load: Load) -> None:
                 now = monotonic()
                 at = data.find(b'"content":" ')
                 if at >= 0:
-                    s, ns = struct.unpack("qq", control[0][2])
-                    lane.first_ns = now - (wall() - (s * 1_000_000_000 + ns))
+                    if control:
+                        s, ns = struct.unpack("qq", control[0][2])
+                        lane.first_ns = now - (wall() - (s * 1_000_000_000 + ns))
+                    else:  # the kernel stamps from a little after the first socket asked for it
+                        lane.first_ns = now
                     if lane.send_ns >= load.measured_from_ns:
                         sent = int(data[(i := data.index(b'"sent_ns":', at) + 10) : data.index(b"}", i)])
                         errors.append((lane.first_ns - sent) / 1e3)

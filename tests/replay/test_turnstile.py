@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import time
+from collections.abc import Iterator
 
 import gevent
 import pytest
@@ -11,77 +12,102 @@ import pytest
 from loadgen.replay import turnstile
 from loadgen.replay.turnstile import Turnstile
 
-BUSY_S = 0.003  # of each: longer than a slice, so that one passes at a time
+MS = 1_000_000
+clock = [0]
 
 
-def busy(entered: list[int], gate: Turnstile, number: int) -> None:
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time passes where a test says so."""
+    clock[0] = 1
+    monkeypatch.setattr(turnstile, "monotonic_ns", lambda: clock[0])
+
+
+class Socket:
+    """Readable in every round of the loop; `rounds` says how many had entered at each look."""
+
+    def __init__(self, entered: list[int], busy_ns: int = 0) -> None:
+        self.rounds: list[int] = []
+        self._entered, self._busy_ns = entered, busy_ns
+        self._reading, self._writing = os.pipe()
+        os.write(self._writing, b"x")
+        self._watcher = gevent.get_hub().loop.io(self._reading, 1)
+        self._watcher.start(self._readable)
+
+    def _readable(self) -> None:
+        clock[0] += self._busy_ns
+        self.rounds.append(len(self._entered))
+
+    def close(self) -> None:
+        self._watcher.stop()
+        os.close(self._reading)
+        os.close(self._writing)
+
+
+@pytest.fixture
+def entered() -> list[int]:
+    return []
+
+
+@pytest.fixture
+def busy_socket(entered: list[int]) -> Iterator[Socket]:
+    found = Socket(entered, 40 * MS)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def socket(entered: list[int]) -> Iterator[Socket]:
+    found = Socket(entered)
+    yield found
+    found.close()
+
+
+def work(entered: list[int], gate: Turnstile, number: int, lasts_ns: int = 3 * MS) -> None:
     gate.enter()
     entered.append(number)
-    end = time.monotonic() + BUSY_S
-    while time.monotonic() < end:
-        pass
+    clock[0] += lasts_ns
 
 
-def test_sockets_are_read_between_two_that_fill_their_slices() -> None:
-    gate, entered, seen = Turnstile(), list[int](), list[int]()
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    watcher = gevent.get_hub().loop.io(reading, 1)
-
-    def readable() -> None:
-        os.read(reading, 1)
-        seen.append(len(entered))
-        if len(seen) < 20:
-            os.write(writing, b"x")
-
-    watcher.start(readable)
-    os.write(writing, b"x")
-    try:
-        gevent.joinall([gevent.spawn(busy, entered, gate, number) for number in range(10)], raise_error=True)
-    finally:
-        watcher.stop()
-        os.close(reading)
-        os.close(writing)
+def test_sockets_are_read_between_two_that_fill_their_slices(entered: list[int], socket: Socket) -> None:
+    gate = Turnstile()
+    gevent.joinall([gevent.spawn(work, entered, gate, number) for number in range(10)], raise_error=True)
     assert entered == list(range(10))
-    # A look at the pipe after each of them, and not one look after all.
-    assert set(range(1, 9)) <= set(seen)
+    assert set(range(1, 10)) <= set(socket.rounds)  # a look after each of them, not one after all
 
 
-def test_short_ones_share_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turnstile, "SLICE_NS", 60_000_000_000)
-    gate, rounds = Turnstile(), [0]
-    check = gevent.get_hub().loop.check()
-    check.start(lambda: rounds.__setitem__(0, rounds[0] + 1))
-    found = []
-
-    def enter() -> None:
-        gate.enter()
-        found.append(rounds[0])
-
-    gevent.joinall([gevent.spawn(enter) for _ in range(30)], raise_error=True)
-    check.stop()
-    assert len(set(found)) == 1
+def test_short_ones_share_a_slice(entered: list[int], socket: Socket) -> None:
+    gate = Turnstile()
+    gevent.joinall([gevent.spawn(work, entered, gate, number, MS) for number in range(10)], raise_error=True)
+    assert [number for number in (2, 4, 6, 8) if number in socket.rounds] == [2, 4, 6, 8]
+    assert not {1, 3, 5, 7, 9} & set(socket.rounds)
 
 
-def test_one_who_is_killed_in_the_line_holds_nobody_up() -> None:
-    gate, entered = Turnstile(), list[int]()
-    lanes = [gevent.spawn(busy, entered, gate, number) for number in range(5)]
+def test_streams_that_fill_the_core_leave_a_fifth_of_it(entered: list[int], busy_socket: Socket) -> None:
+    gate = Turnstile()
+    gevent.joinall([gevent.spawn(work, entered, gate, number, MS) for number in range(60)], raise_error=True)
+    passed = [after - before for before, after in itertools.pairwise(busy_socket.rounds)]
+    assert max(passed) == 10  # of 1 ms each, beside 40 ms of reading
+
+
+def test_one_who_is_killed_in_the_line_holds_nobody_up(entered: list[int]) -> None:
+    gate = Turnstile()
+    lanes = [gevent.spawn(work, entered, gate, number) for number in range(5)]
     gevent.spawn(lanes[2].kill).join()
     gevent.joinall(lanes, raise_error=True)
     assert entered == [0, 1, 3, 4]
     gate.enter()  # and it still opens
-    gevent.sleep(0.01)
 
 
-def test_one_who_fails_inside_holds_nobody_up() -> None:
-    gate, entered = Turnstile(), list[int]()
+def test_one_who_fails_inside_holds_nobody_up(entered: list[int]) -> None:
+    gate = Turnstile()
 
     def fails() -> None:
         gate.enter()
         raise ValueError("on purpose")
 
-    first, second = gevent.spawn(busy, entered, gate, 0), gevent.spawn(fails)
-    third = gevent.spawn(busy, entered, gate, 2)
+    first, second = gevent.spawn(work, entered, gate, 0), gevent.spawn(fails)
+    third = gevent.spawn(work, entered, gate, 2)
     gevent.get_hub().handle_error, kept = lambda *_: None, gevent.get_hub().handle_error
     try:
         gevent.joinall([first, second, third])
