@@ -7,169 +7,18 @@ sessions, sub-agents, turns.
 from __future__ import annotations
 
 import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
-
-def jsonl(*rows: Any) -> bytes:
-    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-
-
-def doc(value: Any) -> bytes:
-    return json.dumps(value).encode()
-
-
-def _claude(
-    kind: str, uuid: str, parent: str | None, second: int, message: dict[str, Any], **more: Any
-) -> dict[str, Any]:
-    at = f"2026-06-01T05:40:{second:02d}.500Z"
-    row = {
-        "type": kind,
-        "uuid": uuid,
-        "parentUuid": parent,
-        "sessionId": "s1",
-        "timestamp": at,
-        "isSidechain": False,
-    }
-    return {**row, "message": message, **more}
-
-
-def _claude_call(
-    ident: str, block: dict[str, Any], output: int, stop: str | None, prompt: tuple[int, int, int]
-) -> dict[str, Any]:
-    usage = {
-        "input_tokens": prompt[0],
-        "cache_creation_input_tokens": prompt[1],
-        "cache_read_input_tokens": prompt[2],
-        "output_tokens": output,
-    }
-    return {
-        "id": ident,
-        "role": "assistant",
-        "model": "m",
-        "content": [block],
-        "stop_reason": stop,
-        "usage": usage,
-    }
-
-
-def _tool_use(ident: str, name: str, **arguments: str) -> dict[str, Any]:
-    return {"type": "tool_use", "id": ident, "name": name, "input": arguments}
-
-
-def _result(ident: str, text: str) -> dict[str, Any]:
-    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": ident, "content": text}]}
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
-
-
-CLAUDE_MAIN = jsonl(
-    {"type": "summary", "summary": "x", "leafUuid": "a3"},
-    _claude("user", "u1", None, 0, {"role": "user", "content": "fix the test"}),
-    _claude(
-        "assistant",
-        "a1",
-        "u1",
-        5,
-        _claude_call("m1", _text("I look."), 1, None, (12, 100, 0)),
-        requestId="r1",
-    ),
-    _claude(
-        "assistant",
-        "a2",
-        "a1",
-        6,
-        _claude_call("m1", _tool_use("t1", "Bash", cmd="ls"), 40, "tool_use", (12, 100, 0)),
-        requestId="r1",
-    ),
-    _claude(
-        "assistant",
-        "a3",
-        "a2",
-        7,
-        _claude_call("m1", _tool_use("t2", "Task", prompt="find it"), 40, "tool_use", (12, 100, 0)),
-        requestId="r1",
-    ),
-    _claude("user", "u2", "a2", 8, _result("t1", "README")),
-    _claude("user", "u3", "a3", 20, _result("t2", "found"), toolUseResult={"agentId": "z9"}),
-    _claude(
-        "assistant",
-        "a4",
-        "u3",
-        24,
-        _claude_call("m2", _text("Done."), 9, "end_turn", (3, 50, 112)),
-        requestId="r2",
-    ),
-    {"type": "hologram", "uuid": "h"},
-)
-CLAUDE_SUB = jsonl(
-    _claude("user", "b1", None, 9, {"role": "user", "content": "find it"}, isSidechain=True, agentId="z9"),
-    _claude(
-        "assistant",
-        "b2",
-        "b1",
-        15,
-        _claude_call("m9", _text("found"), 5, "end_turn", (30, 0, 0)),
-        isSidechain=True,
-        agentId="z9",
-        requestId="r9",
-    ),
-)
-
-
-def _codex(second: int, kind: str, **payload: Any) -> dict[str, Any]:
-    return {"timestamp": f"2026-06-01T05:00:{second:02d}.000Z", "type": kind, "payload": payload}
-
-
-def _usage(prompt: int, cached: int, output: int) -> dict[str, int]:
-    return {
-        "input_tokens": prompt,
-        "cached_input_tokens": cached,
-        "output_tokens": output,
-        "reasoning_output_tokens": 1,
-    }
-
-
-CODEX = jsonl(
-    _codex(0, "session_meta", id="c1", source="cli", base_instructions={"text": "You code."}),
-    _codex(1, "response_item", type="message", role="user", content=[{"type": "input_text", "text": "list"}]),
-    _codex(1, "event_msg", type="user_message", message="list"),
-    _codex(3, "response_item", type="function_call", name="shell", arguments='{"c":"ls"}', call_id="k1"),
-    _codex(
-        3,
-        "event_msg",
-        type="token_count",
-        info={"last_token_usage": _usage(100, 60, 20), "total_token_usage": _usage(100, 60, 20)},
-    ),
-    _codex(
-        3,
-        "event_msg",
-        type="token_count",
-        info={"last_token_usage": _usage(100, 60, 20), "total_token_usage": _usage(100, 60, 20)},
-    ),
-    _codex(4, "response_item", type="function_call_output", call_id="k1", output="README"),
-    _codex(
-        6,
-        "response_item",
-        type="message",
-        role="assistant",
-        content=[{"type": "output_text", "text": "README"}],
-    ),
-    _codex(6, "event_msg", type="token_count", info={"total_token_usage": _usage(230, 160, 25)}),
-    _codex(7, "compacted", message="we listed files"),
-    _codex(
-        8, "response_item", type="message", role="user", content=[{"type": "input_text", "text": "again"}]
-    ),
-    _codex(
-        9,
-        "response_item",
-        type="message",
-        role="assistant",
-        content=[{"type": "output_text", "text": "README"}],
-    ),
+from tests.trace.fixtures_agents import (
+    CLAUDE_MAIN,
+    CLAUDE_SUB,
+    CODEX,
+    doc,
+    jsonl,
+    opencode_files,
+    text,
+    tool_use,
 )
 
 WEKA = {
@@ -323,14 +172,14 @@ CLINE = {
     "agent": "lead",
     "sessionId": "cl1",
     "messages": [
-        {"role": "user", "content": [_text("hi")], "ts": 1745343730000},
-        {"role": "assistant", "content": [_tool_use("t1", "read")], "ts": 1745343733000, "metrics": {"inputTokens": 100, "outputTokens": 7, "cacheReadTokens": 40}},
+        {"role": "user", "content": [text("hi")], "ts": 1745343730000},
+        {"role": "assistant", "content": [tool_use("t1", "read")], "ts": 1745343733000, "metrics": {"inputTokens": 100, "outputTokens": 7, "cacheReadTokens": 40}},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "x"}], "ts": 1745343734000},
-        {"role": "assistant", "content": [_text("done")], "ts": 1745343736000, "metrics": {"inputTokens": 120, "outputTokens": 3, "cacheReadTokens": 100}},
+        {"role": "assistant", "content": [text("done")], "ts": 1745343736000, "metrics": {"inputTokens": 120, "outputTokens": 3, "cacheReadTokens": 100}},
     ],
     "system_prompt": "You are Cline",
 }  # fmt: skip
-CLINE_TASK = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [_text("yo")], "ts": 1}]
+CLINE_TASK = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [text("yo")], "ts": 1}]
 CLINE_UI = [
     {
         "ts": 1780000000000,
@@ -437,7 +286,7 @@ CLAUDE_TRACE = jsonl(
             "timestamp": 1780000000.0,
             "url": "https://api.example/v1/messages?beta=true",
             "body": {
-                "system": [_text("x-anthropic-billing-header: cch=1;"), _text("be")],
+                "system": [text("x-anthropic-billing-header: cch=1;"), text("be")],
                 "messages": [{"role": "user", "content": "go"}],
                 "tools": [{"name": "Bash", "input_schema": {}}],
                 "max_tokens": 4096,
@@ -491,53 +340,6 @@ Welcome.
 """
 
 
-def opencode_messages() -> list[tuple[str, str, dict[str, Any]]]:
-    """(kind, id, object) of an opencode session with one sub-session."""
-    tokens = {"total": 251, "input": 20, "output": 14, "reasoning": 2, "cache": {"read": 210, "write": 5}}
-    return [
-        ("session", "ses_1", {"id": "ses_1", "projectID": "p"}),
-        ("session", "ses_2", {"id": "ses_2", "projectID": "p", "parentID": "ses_1"}),
-        ("message", "msg_1", {"id": "msg_1", "sessionID": "ses_1", "role": "user", "time": {"created": 1780000000000}}),
-        ("message", "msg_2", {"id": "msg_2", "sessionID": "ses_1", "role": "assistant", "time": {"created": 1780000001000, "completed": 1780000009000}, "tokens": tokens}),
-        ("message", "msg_3", {"id": "msg_3", "sessionID": "ses_2", "role": "user", "time": {"created": 1780000005000}}),
-        ("message", "msg_4", {"id": "msg_4", "sessionID": "ses_2", "role": "assistant", "time": {"created": 1780000005000, "completed": 1780000006000}, "tokens": tokens}),
-        ("part", "prt_1", {"id": "prt_1", "messageID": "msg_1", "sessionID": "ses_1", "type": "text", "text": "hi"}),
-        ("part", "prt_2", {"id": "prt_2", "messageID": "msg_2", "sessionID": "ses_1", "type": "tool", "tool": "bash", "callID": "k1", "state": {"status": "completed", "input": {}, "output": "README", "time": {"start": 1780000003000, "end": 1780000004000}}}),
-        ("part", "prt_3", {"id": "prt_3", "messageID": "msg_2", "sessionID": "ses_1", "type": "step-finish", "reason": "tool-calls", "tokens": tokens}),
-        ("part", "prt_4", {"id": "prt_4", "messageID": "msg_2", "sessionID": "ses_1", "type": "text", "text": "done"}),
-        ("part", "prt_5", {"id": "prt_5", "messageID": "msg_2", "sessionID": "ses_1", "type": "step-finish", "reason": "stop", "tokens": tokens}),
-        ("part", "prt_6", {"id": "prt_6", "messageID": "msg_3", "sessionID": "ses_2", "type": "text", "text": "sub"}),
-        ("part", "prt_7", {"id": "prt_7", "messageID": "msg_4", "sessionID": "ses_2", "type": "text", "text": "ok"}),
-    ]  # fmt: skip
-
-
-def opencode_database(path: Path) -> None:
-    with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE session (id TEXT, parent_id TEXT, data TEXT)")
-        database.execute("CREATE TABLE message (id TEXT, session_id TEXT, data TEXT)")
-        database.execute("CREATE TABLE part (id TEXT, message_id TEXT, session_id TEXT, data TEXT)")
-        for kind, ident, row in opencode_messages():
-            if kind == "session":
-                database.execute("INSERT INTO session VALUES (?, ?, '{}')", (ident, row.get("parentID")))
-            elif kind == "message":
-                database.execute(
-                    "INSERT INTO message VALUES (?, ?, ?)", (ident, row["sessionID"], json.dumps(row))
-                )
-            else:
-                database.execute(
-                    "INSERT INTO part VALUES (?, ?, ?, ?)",
-                    (ident, row["messageID"], row["sessionID"], json.dumps(row)),
-                )
-    database.close()
-
-
-def _opencode_files() -> dict[str, bytes]:
-    below = {"session": "p", "message": "ses_1", "part": "msg_1"}
-    return {
-        f"storage/{kind}/{below[kind]}/{ident}.json": doc(row) for kind, ident, row in opencode_messages()
-    }
-
-
 FILES: dict[str, tuple[dict[str, bytes], tuple[int, int, int]]] = {
     "claude-code": ({"s1.jsonl": CLAUDE_MAIN, "s1/subagents/agent-z9.jsonl": CLAUDE_SUB}, (2, 1, 3)),
     "codex": ({"rollout-1.jsonl": CODEX}, (1, 0, 3)),
@@ -563,7 +365,7 @@ FILES: dict[str, tuple[dict[str, bytes], tuple[int, int, int]]] = {
     "vllm": ({"v.json": doc(VLLM)}, (1, 0, 1)),
     "gemini": ({"session-1.json": doc(GEMINI)}, (1, 0, 2)),
     "aider": ({".aider.chat.history.md": AIDER}, (1, 0, 2)),
-    "opencode": (_opencode_files(), (2, 1, 3)),
+    "opencode": (opencode_files(), (2, 1, 3)),
 }  # fmt: skip
 
 

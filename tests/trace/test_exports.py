@@ -14,7 +14,7 @@ from loadgen.trace.importing import import_trace
 from loadgen.trace.prefix import PrefixIndex
 from loadgen.trace.reader import TraceFile, open_trace
 from loadgen.trace.tree import PrefixTree
-from tests.trace import fixtures
+from tests.trace import fixtures, fixtures_agents
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "samples"
 
@@ -103,7 +103,7 @@ def test_small_blocks_are_put_together_for_mooncake(tmp_path: Path) -> None:
         }
         for i, n in enumerate((7, 8, 17, 20))
     ]
-    (tmp_path / "w.json").write_bytes(fixtures.doc({**fixtures.WEKA, "requests": requests}))
+    (tmp_path / "w.json").write_bytes(fixtures_agents.doc({**fixtures.WEKA, "requests": requests}))
     with open_trace(import_trace([tmp_path / "w.json"], tmp_path / "t.jsonl").path) as trace:
         export_trace(trace, "mooncake", tmp_path / "m.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "m.jsonl").read_text().splitlines()]

@@ -16,7 +16,7 @@ from loadgen.trace.importing import Imported, import_trace
 from loadgen.trace.model import Turn
 from loadgen.trace.prefix import PrefixIndex
 from loadgen.trace.reader import TraceFile, open_trace
-from tests.trace import fixtures
+from tests.trace import fixtures, fixtures_agents
 
 
 def load(tmp_path: Path, name: str, **options: Any) -> tuple[Imported, TraceFile]:
@@ -86,18 +86,18 @@ def test_claude_code_merges_rows_and_links_sub_agents(tmp_path: Path) -> None:
 
 def test_claude_code_takes_a_call_of_a_resumed_copy_once_but_keeps_its_history(tmp_path: Path) -> None:
     folder = fixtures.write(tmp_path / "in", "claude-code")
-    more = fixtures.jsonl(
-        fixtures._claude("user", "u9", "a4", 40, {"role": "user", "content": "and now?"}),
-        fixtures._claude(
+    more = fixtures_agents.jsonl(
+        fixtures_agents.claude("user", "u9", "a4", 40, {"role": "user", "content": "and now?"}),
+        fixtures_agents.claude(
             "assistant",
             "a9",
             "u9",
             44,
-            fixtures._claude_call("m3", {"type": "text", "text": "ok"}, 4, "end_turn", (5, 0, 170)),
+            fixtures_agents.claude_call("m3", {"type": "text", "text": "ok"}, 4, "end_turn", (5, 0, 170)),
             requestId="r3",
         ),
     )
-    (folder / "s2.jsonl").write_bytes(fixtures.CLAUDE_MAIN + more)
+    (folder / "s2.jsonl").write_bytes(fixtures_agents.CLAUDE_MAIN + more)
     done = import_trace([folder], tmp_path / "out.jsonl")
     assert done.counts["turns"] == 4
     assert done.report.skipped["call that another file of the project holds already"] == 2
@@ -115,17 +115,17 @@ def test_claude_code_takes_a_call_of_a_resumed_copy_once_but_keeps_its_history(t
 
 def test_claude_code_rewinds_and_compactions_shorten_the_prompt(tmp_path: Path) -> None:
     rows = [
-        fixtures._claude("user", "u1", None, 0, {"role": "user", "content": "one"}),
-        fixtures._claude("assistant", "a1", "u1", 1, fixtures._claude_call("m1", fixtures._text("1"), 4, "end_turn", (9, 0, 0)), requestId="q1"),
-        fixtures._claude("user", "u2", "a1", 2, {"role": "user", "content": "two"}),
-        fixtures._claude("assistant", "a2", "u2", 3, fixtures._claude_call("m2", fixtures._text("2"), 4, "end_turn", (19, 0, 0)), requestId="q2"),
-        fixtures._claude("user", "u3", "a1", 4, {"role": "user", "content": "another two"}),
-        fixtures._claude("assistant", "a3", "u3", 5, fixtures._claude_call("m3", fixtures._text("3"), 4, "end_turn", (19, 0, 0)), requestId="q3"),
+        fixtures_agents.claude("user", "u1", None, 0, {"role": "user", "content": "one"}),
+        fixtures_agents.claude("assistant", "a1", "u1", 1, fixtures_agents.claude_call("m1", fixtures_agents.text("1"), 4, "end_turn", (9, 0, 0)), requestId="q1"),
+        fixtures_agents.claude("user", "u2", "a1", 2, {"role": "user", "content": "two"}),
+        fixtures_agents.claude("assistant", "a2", "u2", 3, fixtures_agents.claude_call("m2", fixtures_agents.text("2"), 4, "end_turn", (19, 0, 0)), requestId="q2"),
+        fixtures_agents.claude("user", "u3", "a1", 4, {"role": "user", "content": "another two"}),
+        fixtures_agents.claude("assistant", "a3", "u3", 5, fixtures_agents.claude_call("m3", fixtures_agents.text("3"), 4, "end_turn", (19, 0, 0)), requestId="q3"),
         {"type": "system", "subtype": "compact_boundary", "uuid": "c1", "parentUuid": None, "logicalParentUuid": "a3", "sessionId": "s1"},
-        fixtures._claude("user", "u4", "c1", 6, {"role": "user", "content": "summary"}, isCompactSummary=True),
-        fixtures._claude("assistant", "a4", "u4", 7, fixtures._claude_call("m4", fixtures._text("4"), 4, "end_turn", (7, 0, 0)), requestId="q4"),
+        fixtures_agents.claude("user", "u4", "c1", 6, {"role": "user", "content": "summary"}, isCompactSummary=True),
+        fixtures_agents.claude("assistant", "a4", "u4", 7, fixtures_agents.claude_call("m4", fixtures_agents.text("4"), 4, "end_turn", (7, 0, 0)), requestId="q4"),
     ]  # fmt: skip
-    (tmp_path / "s1.jsonl").write_bytes(fixtures.jsonl(*rows))
+    (tmp_path / "s1.jsonl").write_bytes(fixtures_agents.jsonl(*rows))
     done = import_trace([tmp_path / "s1.jsonl"], tmp_path / "out.jsonl")
     with open_trace(done.path) as trace:
         assert [[m["content"] for m in p] for p in prompts(trace)] == [
@@ -157,7 +157,7 @@ def test_codex_counts_a_repeated_token_count_once_and_takes_differences(tmp_path
 
 def test_codex_prefers_the_plain_file(tmp_path: Path) -> None:
     folder = fixtures.write(tmp_path / "in", "codex")
-    (folder / "rollout-1.jsonl.zst").write_bytes(zstandard.compress(fixtures.CODEX))
+    (folder / "rollout-1.jsonl.zst").write_bytes(zstandard.compress(fixtures_agents.CODEX))
     assert import_trace([folder], tmp_path / "a.jsonl").counts["turns"] == 3
     (folder / "rollout-1.jsonl").unlink()
     assert import_trace([folder], tmp_path / "b.jsonl").counts["turns"] == 3
@@ -191,7 +191,7 @@ def test_weka_counts_from_the_root_where_children_do(tmp_path: Path) -> None:
     absolute = {**fixtures.WEKA, "requests": [dict(r) for r in fixtures.WEKA["requests"]]}  # type: ignore[attr-defined]
     marker = absolute["requests"][2]
     marker["requests"] = [{**marker["requests"][0], "t": 5.0}]
-    (tmp_path / "t.json").write_bytes(fixtures.doc(absolute))
+    (tmp_path / "t.json").write_bytes(fixtures_agents.doc(absolute))
     with open_trace(import_trace([tmp_path / "t.json"], tmp_path / "o.jsonl").path) as trace:
         assert trace.sessions[1].start_s == 5.0
 
@@ -217,7 +217,7 @@ def test_weka_tells_flattened_agents_apart(tmp_path: Path) -> None:
         request(30, 448, [1, 2, 3, 4, 5, 6, 7]),
         request(40, 128, [1, 2]),  # a compaction: nobody else was busy
     ]
-    (tmp_path / "t.json").write_bytes(fixtures.doc({**fixtures.WEKA, "requests": rows}))
+    (tmp_path / "t.json").write_bytes(fixtures_agents.doc({**fixtures.WEKA, "requests": rows}))
     done = import_trace([tmp_path / "t.json"], tmp_path / "o.jsonl")
     assert (done.counts["sessions"], done.counts["sub_agents"], done.counts["turns"]) == (2, 1, 6)
     with open_trace(done.path) as trace:
@@ -231,7 +231,7 @@ def test_weka_tells_flattened_agents_apart(tmp_path: Path) -> None:
 def test_weka_says_where_lengths_and_ids_disagree(tmp_path: Path) -> None:
     rows = [dict(r) for r in fixtures.WEKA["requests"]]  # type: ignore[attr-defined]
     rows[0]["in"], rows[1]["in"] = 130, 400
-    (tmp_path / "t.json").write_bytes(fixtures.doc({**fixtures.WEKA, "requests": rows}))
+    (tmp_path / "t.json").write_bytes(fixtures_agents.doc({**fixtures.WEKA, "requests": rows}))
     done = import_trace([tmp_path / "t.json"], tmp_path / "o.jsonl")
     assert done.report.notes["more hash ids than `in` has blocks; the surplus is dropped"] == 1
     assert done.report.notes["fewer hash ids than `in` has blocks; the rest counts as new"] == 1
@@ -335,7 +335,7 @@ def test_sharegpt_with_tools_and_parts_with_values(tmp_path: Path) -> None:
         "conversations": [{"from": who, "value": text} for who, text in said],
         "tools": '[{"name": "f", "parameters": {}}]',
     }
-    (tmp_path / "s.json").write_bytes(fixtures.doc([entry]))
+    (tmp_path / "s.json").write_bytes(fixtures_agents.doc([entry]))
     done = import_trace([tmp_path / "s.json"], tmp_path / "out.jsonl")
     with open_trace(done.path) as trace:
         assert (trace.header.made or {})["skipped"] == {"message of unknown shape": 1}
@@ -347,7 +347,7 @@ def test_sharegpt_with_tools_and_parts_with_values(tmp_path: Path) -> None:
         {"role": who, "content": [{"type": "text", "value": text}]}
         for who, text in (("user", "hi"), ("assistant", "yo"))
     ]
-    (tmp_path / "v.jsonl").write_bytes(fixtures.jsonl({"messages": row}))
+    (tmp_path / "v.jsonl").write_bytes(fixtures_agents.jsonl({"messages": row}))
     with open_trace(import_trace([tmp_path / "v.jsonl"], tmp_path / "v.out.jsonl").path) as trace:
         assert prompts(trace)[0][0]["content"] == "hi"
 

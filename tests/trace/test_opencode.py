@@ -11,7 +11,7 @@ import pytest
 
 from loadgen.trace.importing import import_trace
 from loadgen.trace.reader import TraceFile, open_trace
-from tests.trace import fixtures
+from tests.trace import fixtures_agents
 from tests.trace.test_formats import prompts, turns
 
 Row = dict[str, Any]
@@ -96,7 +96,7 @@ def imported(tmp_path: Path, log: Log, **parents: str) -> tuple[TraceFile, dict[
 
 def test_the_database_is_read_without_touching_it(tmp_path: Path) -> None:
     path = tmp_path / "opencode.db"
-    fixtures.opencode_database(path)
+    fixtures_agents.opencode_database(path)
     (tmp_path / "o").mkdir()
     before = (path.read_bytes(), sorted(p.name for p in tmp_path.iterdir()))
     done = import_trace([path], tmp_path / "o" / "out.jsonl")
