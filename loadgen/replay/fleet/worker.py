@@ -19,8 +19,6 @@ from gevent.event import Event
 from gevent.lock import RLock
 
 from loadgen.descriptors import widen
-from loadgen.measure import metrics
-from loadgen.measure.hist import HistogramSet
 from loadgen.measure.journal import JournalError, SampleWriter
 from loadgen.measure.sample import Sample, Tiers
 from loadgen.replay import limits
@@ -29,6 +27,7 @@ from loadgen.replay.fleet.allocator import Grant
 from loadgen.replay.fleet.health import Health
 from loadgen.replay.fleet.remote import Shipper, fetch_job
 from loadgen.replay.fleet.scrape import Isolation
+from loadgen.replay.fleet.tally import Tally
 from loadgen.replay.fleet.tickets import Tickets
 from loadgen.replay.job import Job, PlannedSession, read_job
 from loadgen.replay.player import SessionPlayer, Settings
@@ -42,13 +41,6 @@ from loadgen.trace.reader import open_trace
 log = logging.getLogger("loadgen")
 
 Send = Callable[[str, dict[str, Any]], None]
-TIERS = ("compute", "hbm", "external", "unknown")
-COUNTS = (
-    *("turns", "errors", "in_flight", "output_tokens", "prompt_tokens"),
-    *("prompt_tokens_known", "cached_tokens"),  # of turns whose cached tokens the server reported
-    *(f"tier_{tier}" for tier in TIERS),  # of turns with a source
-)
-
 
 _SHIP_S = 10.0
 
@@ -109,9 +101,8 @@ class Worker:
             ending=lambda: self.draining,
             turnstile=Turnstile(),
         )
-        self.histograms = HistogramSet()
+        self.tally = Tally()
         self._seq = 0
-        self.counts = dict.fromkeys(COUNTS, 0)
         self.incidents: list[tuple[str, str]] = []
         self.draining = False
         self._began_ns = monotonic_ns()
@@ -178,8 +169,8 @@ class Worker:
             "final": final,
             "mono_ns": monotonic_ns(),
             "wall_ns": time.time_ns(),
-            "histograms": self.histograms.snapshot(),
-            "counts": dict(self.counts),
+            "histograms": self.tally.histograms.snapshot(),
+            "counts": dict(self.tally.counts),
             "lag_p99_us": self._health.lag_p99_us,
             "incidents": list(self.incidents),
         }
@@ -368,11 +359,11 @@ class Worker:
             if self._tickets.ask("enter", self.job.run).get("kind") == "end":
                 return intended_ns
             waited_ns = monotonic_ns() - began_ns
-        self.counts["in_flight"] += 1
+        self.tally.counts["in_flight"] += 1
         try:
             return player.play(intended_ns, waited_ns)
         finally:
-            self.counts["in_flight"] -= 1
+            self.tally.counts["in_flight"] -= 1
             if capped and self.job is not None:
                 self._send("leave", {"run": self.job.run})
 
@@ -391,7 +382,7 @@ class Worker:
             self._store(job, self._warmups, sample)
             return
         self._store(job, self._journal, sample)
-        metrics.record(self.histograms, sample, job.time_scale)
+        self.tally.add(sample, job.time_scale)
         if sample.turn or job.schedule["kind"] in (
             "sweep",
             "closed",
@@ -399,16 +390,6 @@ class Worker:
             self._health.sent(
                 sample.send_ns - sample.intended_ns - sample.cap_wait_ns - (sample.connect_ns or 0)
             )
-        self.counts["turns"] += 1
-        self.counts["errors"] += sample.error is not None
-        self.counts["output_tokens"] += sample.output_tokens or 0
-        self.counts["prompt_tokens"] += sample.prompt_tokens or 0
-        if sample.cached_tokens is not None and sample.prompt_tokens is not None:
-            self.counts["prompt_tokens_known"] += sample.prompt_tokens
-            self.counts["cached_tokens"] += sample.cached_tokens
-        if sample.tiers is not None:
-            for tier in TIERS:
-                self.counts[f"tier_{tier}"] += getattr(sample.tiers, tier)
         if job.stop_after is not None:
             self._send("turn", {"run": job.run})
         self._on_sample(sample)
