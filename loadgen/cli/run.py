@@ -54,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
         processes=_number(args.processes, "--processes") or _number(workload.get("processes"), "processes"),
         run_time=_time(args.run_time or workload.get("run_time")),
     )
+    if options.stages is not None and fleet.users not in (None, 1):
+        raise InputError(f"-u {fleet.users} has no effect with --stages")
     streams = limits.streams_of(
         options.schedule, width=options.width, users=fleet.users, in_flight=options.in_flight
     )

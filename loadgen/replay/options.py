@@ -18,6 +18,7 @@ from typing import Any, get_type_hints
 
 from loadgen import paths
 from loadgen.errors import InputError
+from loadgen.replay.live import parse_stages
 
 SCHEDULES = ("sweep", "closed", "open", "timed")
 ANSWERS = ("recorded", "live", "tokens")
@@ -236,6 +237,8 @@ class Options:
             raise InputError(f"--rate must be at least {_LEAST_RATE:g}, not {self.rate:g}")
         if self.copies > _MOST or self.warmup > _MOST:
             raise InputError(f"--copies and --warmup take at most {_MOST:,}")
+        if self.stages is not None:
+            parse_stages(self.stages)
         if self.schedule == "open" and self.rate is None:
             raise InputError("--schedule open needs --rate, the sessions that arrive a second")
         if self.answers == "tokens" and self.api != "completions":

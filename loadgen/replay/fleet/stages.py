@@ -5,27 +5,12 @@ A shape makes Locust ignore `-u`, so one is registered only where stages are ask
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from locust import LoadTestShape
 
-from loadgen.errors import InputError
 from loadgen.replay.fleet import spawning
-
-Stage = tuple[int, float]
-"""(live sessions, endpoint seconds)"""
-
-
-def parse(text: str) -> list[Stage]:
-    """`4:60,8:60`: 4 live sessions for 60 s, then 8 for 60 s. Raises InputError."""
-    stages: list[Stage] = []
-    for part in text.split(","):
-        found = re.fullmatch(r"\s*(\d+)\s*:\s*(\d+(?:\.\d+)?)\s*", part)
-        if found is None or int(found[1]) < 1 or float(found[2]) <= 0:
-            raise InputError(f"--stages {text!r} is not of the form SESSIONS:SECONDS,…, such as 4:60,8:60")
-        stages.append((int(found[1]), float(found[2])))
-    return stages
+from loadgen.replay.live import Stage, parse_stages
 
 
 class Stages(LoadTestShape):
@@ -50,7 +35,7 @@ class Stages(LoadTestShape):
 
 def install(environment: Any, text: str, time_scale: float) -> Stages:
     """Make the shape Locust's own for this environment."""
-    shape = Stages(parse(text), time_scale)
+    shape = Stages(parse_stages(text), time_scale)
     shape.runner = environment.runner
     environment.shape_class = shape
     return shape
