@@ -184,6 +184,8 @@ def _cold(turns: Turns, info: RunInfo) -> Iterator[Reason]:
     if info.policy.get("nonce", "unknown") in (None, False, "none", "off"):
         return  # the run never claimed to be cold
     first = turns.of_class("first") & turns.ok
+    if (told := first & ~turns.aborted).any():
+        first = told  # a turn that was cut on purpose has no usage, and the others are the proof
     if info.policy.get("nonce") == "run" and first.any():
         # Sessions share what their texts share, and are meant to. An earlier run's cache would serve every prompt of the
         # first wave, so one of it that found nothing is the proof.

@@ -163,6 +163,27 @@ def test_sessions_that_share_a_nonce_may_share_and_the_runs_first_prompt_must_be
     assert codes(make_run(samples, name="second", **shared)) == ["cold_not_proven"]
 
 
+@pytest.mark.parametrize("scope", ["session", "run"])
+def test_turns_that_were_cut_on_purpose_leave_the_proof_to_the_others(make_run: MakeRun, scope: str) -> None:
+    def cut(sample: Sample) -> None:
+        sample.finish, sample.prompt_tokens, sample.cached_tokens, sample.output_tokens = (
+            "aborted",
+            None,
+            None,
+            None,
+        )
+
+    samples = list(sweep())
+    for sample in samples[:3]:
+        cut(sample)
+    policy = {"nonce": scope, "cold_limit_tokens": 16}
+    assert codes(make_run(samples, policy=policy)) == []
+    for sample in samples:
+        if sample.turn == 0:
+            cut(sample)
+    assert codes(make_run(samples, name="all", policy=policy)) == ["cold_not_proven"]
+
+
 def test_without_a_nonce_nothing_is_claimed_to_be_cold(make_run: MakeRun) -> None:
     warm = edited(lambda s: setattr(s, "cached_tokens", 1000))
     assert codes(make_run(warm, policy={"nonce": "none"})) == []
