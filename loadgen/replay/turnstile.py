@@ -54,6 +54,7 @@ class Turnstile:
         """In the hub, after the sockets were looked at."""
         self._open = False
         if not self._line:
+            self._left_ns = 0  # whoever was left has been killed
             return
         # Never less than a fifth of the time: a core that its streams fill would not get to send at all.
         self._begin(max(SLICE_NS, (monotonic_ns() - self._left_ns) // 4) if self._left_ns else SLICE_NS)

@@ -99,6 +99,21 @@ def test_one_who_is_killed_in_the_line_holds_nobody_up(entered: list[int]) -> No
     gate.enter()  # and it still opens
 
 
+def test_a_line_that_was_killed_lengthens_no_later_slice(entered: list[int], socket: Socket) -> None:
+    gate = Turnstile()
+    lanes = [gevent.spawn(work, entered, gate, number) for number in range(4)]
+    while len(entered) < 2:  # the second came out of the line, and two are left in it
+        gevent.sleep(0)
+    gevent.killall(lanes)
+    for _ in range(5):
+        gevent.sleep(0.001)
+    clock[0] += 100_000 * MS
+    socket.rounds.clear()
+    gevent.joinall([gevent.spawn(work, entered, gate, number) for number in range(10, 16)], raise_error=True)
+    assert entered == [0, 1, *range(10, 16)]
+    assert set(range(3, 8)) <= set(socket.rounds)
+
+
 def test_one_who_fails_inside_holds_nobody_up(entered: list[int]) -> None:
     gate = Turnstile()
 
